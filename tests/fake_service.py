@@ -17,20 +17,27 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import server_code, token_label
 from rota.core.verdict import Verdict
 from rota.daemon.access import check_job, sees_job
 from rota.daemon.board import Board, BoardJob, BoardNode
+from rota.daemon.pictures import picture_array
+from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
 from rota.live.calls import CallAnswer, FoundFile, OpenedChannel
 from rota.wire import (
+    CANCEL_ARRAY,
     CANCEL_JOB,
     ENDED,
+    GET_ARRAY,
     GET_JOB,
+    HOLD_ARRAY,
     HOLD_JOB,
     PEOPLE,
     READ_OUTPUT,
+    RELEASE_ARRAY,
     RELEASE_JOB,
     ROLES,
     TOKEN_NAME,
@@ -83,6 +90,7 @@ class FakeService:
         self._logs: dict[tuple[str, str, int], bytes] = {}
         self._people = {"pia": Person(name="pia", role="user")}
         self._sessions: dict[str, SessionInfo] = {}
+        self._browsers = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
@@ -124,7 +132,7 @@ class FakeService:
                 return [self._jobs[name] for name in self._keys[actor.name, key]]
             for number, job in enumerate(jobs):
                 self._check(job, number)
-            made = [self._add(job, actor) for job in jobs]
+            made = [self._add(job, actor) for job in expanded(jobs)]
             if key:
                 self._keys[actor.name, key] = [job.id for job in made]
             return made
@@ -146,8 +154,12 @@ class FakeService:
 
     def _add(self, job, actor):
         gpus = job.resources.gpus
+        number = str(len(self._jobs) + 1)
+        array = array_of(job, number)
         made = JobInfo(
-            id=str(len(self._jobs) + 1),
+            id=number,
+            array=array[0] if array else "",
+            task=job.task,
             name=job.name,
             user=actor.name,
             queue=job.queue or "default",
@@ -164,7 +176,8 @@ class FakeService:
         return made
 
     def jobs(
-        self, actor, *, states=(), queue="", user="", name="", after="", limit=1000, active=False
+        self, actor, *, states=(), queue="", user="", name="", array="", after="", limit=1000,
+        active=False,
     ):  # fmt: skip
         with self._look():
             found = [
@@ -175,6 +188,7 @@ class FakeService:
                 and queue in ("", job.queue)
                 and user in ("", job.user)
                 and name in ("", job.name)
+                and array in ("", job.array)
                 and int(job.id) > int(after or 0)
                 and not (active and job.state in ENDED)
             ]
@@ -206,6 +220,31 @@ class FakeService:
                 found.state, found.ended_at = "CANCELLED", time.time()
                 self._row("cancelled", job)
             return found
+
+    def array(self, array, actor):
+        with self._look():
+            return self._array(array, actor, GET_ARRAY)
+
+    def cancel_array(self, array, actor):
+        return self._change_array("cancel", array, actor, CANCEL_ARRAY)
+
+    def hold_array(self, array, actor):
+        return self._change_array("hold", array, actor, HOLD_ARRAY)
+
+    def release_array(self, array, actor):
+        return self._change_array("release", array, actor, RELEASE_ARRAY)
+
+    def _change_array(self, verb, array, actor, operation):
+        self._array(array, actor, operation)
+        for job in [job for job in self._jobs.values() if job.array == array]:
+            getattr(self, verb)(job.id, actor)
+        return self._array(array, actor, operation)
+
+    def _array(self, array, actor, operation):
+        first = self._mine(array, actor, operation)
+        if first.array != array:
+            raise NotFoundError(f"there is no array {array!r}")
+        return picture_array([job for job in self._jobs.values() if job.array == array], 0)
 
     def hold(self, job, actor):
         with self._change("hold"):
@@ -317,6 +356,10 @@ class FakeService:
             if self._node(node).state == "up":
                 raise ConflictError(f"node {node} cannot be removed while it is in use")
             del self._nodes[node]
+
+    def audit(self):
+        with self._look():
+            return [Finding(kind="never", subject="1", text="job 1 can never start", remedy="-")]
 
     def queues(self):
         with self._look():
@@ -440,6 +483,22 @@ class FakeService:
                 if hmac.compare_digest(kept, given):
                     return actor
         return None
+
+    def holder(self, digest):
+        with self._lock:
+            return self._tokens.get(digest)
+
+    def keep_browser(self, browser):
+        with self._change("keep_browser"):
+            self._browsers[browser.key] = browser
+
+    def kept_browser(self, key):
+        return self._browsers.get(key)
+
+    def forget_browser(self, session):
+        for key, each in list(self._browsers.items()):
+            if each.session == session:
+                del self._browsers[key]
 
     def recognise(self, certificate):
         return None

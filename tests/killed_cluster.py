@@ -160,7 +160,7 @@ class KilledCluster:
             f'echo "$ROTA_RUN_ID" >>{marks}/runs\n'
             f"sleep {seconds}\n"
         )
-        job = {"run": run, "name": name, "resources": {"gpus": 1}, "retries": 100}
+        job = {"run": run, "name": name, "resources": {"gpus": 1}, "retries": 100, "backoff": 0}
         self.submitted[name] = self.client.submit(job, key=name).id
 
     # --- kills ------------------------------------------------------------------------------------

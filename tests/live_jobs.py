@@ -15,6 +15,7 @@ ROADS = {
     Phase.FAILED: ["start", "run", "fail"],
     Phase.REJECTED: ["reject"],
     Phase.CANCELLED: ["cancel"],
+    Phase.TIMEOUT: ["start", "run", "time_out"],
 }
 ARGUMENTS = {
     "hold": (),
@@ -26,6 +27,7 @@ ARGUMENTS = {
     "stopped": (),
     "finish": (10.0,),
     "fail": (10.0,),
+    "time_out": (10.0,),
     "reject": (10.0,),
     "cancel": (10.0,),
 }

@@ -26,6 +26,7 @@ from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.service import Daemon
@@ -34,7 +35,7 @@ from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.daemon.uploads import UploadStore
 from rota.engine.invariants import Invariants
-from rota.live.agent.health import make_check
+from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.sandbox import Sandbox, may_isolate
 from rota.live.driver import Driver, NodeStatus
@@ -133,6 +134,8 @@ class Assembly:
                 self.daemon.forget_ended,
             )  # fmt: skip
             opened.callback(self.retention.stop)
+            self.notifier = Notifier(self.daemon, store, settings.notify)
+            opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
             opened.callback(self._close_embedded)
             self.server = self._listen()
@@ -161,6 +164,14 @@ class Assembly:
             for note in slurm.preflight():
                 log.warning("slurm", note=note)
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
+        if settings.backend == "kubernetes":
+            from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+
+            chosen = KubernetesOptions(**msgspec.structs.asdict(settings.kubernetes))
+            pods = KubernetesDriver(self.store.id, self.folder.path / "kubernetes", chosen)
+            for note in pods.preflight():
+                log.info("kubernetes", note=note)
+            return pods, Topology((), growing=True)
         if settings.backend == "pretend":
             return PretendDriver(), topology
         lease = None if self._turn is None else self._turn.lease
@@ -194,6 +205,7 @@ class Assembly:
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
             sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
+            hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:
@@ -288,6 +300,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.settings.notify.webhooks or self.settings.notify.allow:
+            self.notifier.start()
         loop = self.loop
         log.info(
             "ready", url=self.server.url, state=str(self.folder.path), backend=self.driver.name,

@@ -13,10 +13,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.findings import Finding
 from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
+from rota.core.words import duration
 from rota.jobfile.model import JobFile
 
 PREFIX = "/api/v1"
@@ -263,6 +265,49 @@ class WebCode(msgspec.Struct):
     seconds: float
 
 
+_POINT = Meta(pattern="^[A-Za-z0-9_-]{87}$", description="A point of P-256, uncompressed.")
+
+
+class BrowserKey(msgspec.Struct, forbid_unknown_fields=True):
+    """The public half of a key that never leaves a browser (base64url)."""
+
+    key: Annotated[str, _POINT]
+
+
+class Challenge(msgspec.Struct):
+    """What a browser has to sign, soon and once: `rota resume CHALLENGE PORT`."""
+
+    challenge: str
+    seconds: float
+
+
+class ResumeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A browser shows that it is the one whose session was kept."""
+
+    key: Annotated[str, _POINT]
+    challenge: Annotated[str, Meta(min_length=1, max_length=100)]
+    signature: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{86}$")]  # r and s
+
+
+class SessionBasis(msgspec.Struct, frozen=True):
+    """By what somebody was recognised who then logged a browser in; asked anew each time.
+
+    `kind`: token (its digest), certificate (its SHA-256), uid, or person (their name).
+    """
+
+    kind: Literal["token", "certificate", "uid", "person"]
+    value: str
+
+
+class KeptBrowser(msgspec.Struct, frozen=True):
+    """A browser that may come again after a restart of the daemon."""
+
+    key: str
+    session: str  # its id
+    basis: SessionBasis
+    until: float  # Unix seconds
+
+
 class LoginQuery(msgspec.Struct):
     """The code of `create_web_code`."""
 
@@ -273,7 +318,7 @@ class LoginQuery(msgspec.Struct):
 
 State = Literal[
     "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
-    "CANCELLED",
+    "CANCELLED", "TIMEOUT",
 ]  # fmt: skip
 STATES: tuple[str, ...] = get_args(State)
 ENDED = STATES[5:]
@@ -283,7 +328,8 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """One job. Times are Unix seconds; None: not yet (or never).
 
     `state`: HELD, PENDING, STARTING, RUNNING, STOPPING (being preempted), SUCCEEDED, FAILED,
-    REJECTED or CANCELLED. `reason`: why it waits (one of the labels of `rota.core.reasons`).
+    REJECTED, CANCELLED or TIMEOUT (its time limit ended it). `reason`: why it waits (one of the
+    labels of `rota.core.reasons`).
     """
 
     id: str
@@ -309,7 +355,47 @@ class JobInfo(msgspec.Struct, kw_only=True):
     preemptions: int = 0
     metrics: dict[str, float] = {}
     stopping_s: float | None = None  # its processes are being stopped: the longest this may take
+    time_limit_s: float | None = None  # of running, in all its runs
+    retries: int = 0  # how often it is tried again after a failure
+    failures: int = 0  # runs that failed and were, or will be, followed by another one
+    retry_at: float | None = None  # it failed, and is tried again then
+    array: str = ""  # the array that it is one of: the id of the first of them
+    task: int | None = None  # its number in the array
+    waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
+
+    def summary(self) -> str:
+        """How it ended, how long it waited and ran, in one line."""
+        name = f"job {self.id}" + (f" ({self.name})" if self.name else "")
+        ended_at = self.submitted_at if self.ended_at is None else self.ended_at
+        waited_s = max(0.0, ended_at - self.submitted_at - self.run_s)
+        told = f"{name} {self.state.lower()}" + (f" ({self.message})" if self.message else "")
+        told += f": waited {duration(waited_s)}"
+        if not self.starts:
+            return f"{told}, never ran"
+        many = "" if self.starts == 1 else f" in {self.starts} runs"
+        gpus = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
+        told += f", ran {duration(self.run_s)}{many} on {gpus}"
+        return f"{told}, preempted {self.preemptions} times" if self.preemptions else told
+
+
+class ArrayInfo(msgspec.Struct, kw_only=True):
+    """An array as a whole. Times are Unix seconds; None: not yet (or never)."""
+
+    id: str  # of its first job
+    name: str
+    user: str
+    queue: str
+    tasks: int
+    limit: int = 0  # how many may be in the queue or run at once; 0: all
+    states: dict[str, int]  # how many of its jobs are in each state
+    submitted_at: float
+    started_at: float | None = None  # the first of them
+    ended_at: float | None = None  # the last of them, when all are over
+    run_s: float = 0.0  # of all together
+    gpu_s: float = 0.0
+    first: int = 0  # the smallest and the largest number in it
+    last: int = 0
 
 
 class WhyPart(msgspec.Struct, kw_only=True):
@@ -372,6 +458,7 @@ class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
     user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
     name: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this name.")] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     after: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only after this id.")] = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
@@ -873,6 +960,13 @@ class PathPart(msgspec.Struct, frozen=True):
 
 PATH_PARTS = {
     "job": PathPart("job", re.compile("[0-9]{1,15}"), "Id of the job.", "17", "ls --all"),
+    "array": PathPart(
+        "array",
+        re.compile("[0-9]{1,15}"),
+        "Id of the array: that of its first job.",
+        "17",
+        "ls --all",
+    ),
     "node": PathPart(
         "node", re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "Name of the node.", "n1", "nodes"
     ),
@@ -981,6 +1075,17 @@ CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     Operation(
         name=f"{verb}_job", method="POST", path=f"{PREFIX}/jobs/{{job}}/{verb}", role=USER,
         reach="own", tag="jobs", answer=JobInfo, about="The job afterwards.", errors=(409,),
+    )
+    for verb in ("cancel", "hold", "release")
+)  # fmt: skip
+GET_ARRAY = Operation(
+    name="get_array", path=f"{PREFIX}/arrays/{{array}}", role=VIEWER, reach="visible", tag="jobs",
+    answer=ArrayInfo, about="The array.",
+)  # fmt: skip
+CANCEL_ARRAY, HOLD_ARRAY, RELEASE_ARRAY = (
+    Operation(
+        name=f"{verb}_array", method="POST", path=f"{PREFIX}/arrays/{{array}}/{verb}", role=USER,
+        reach="own", tag="jobs", answer=ArrayInfo, about="The array afterwards.", errors=(409,),
     )
     for verb in ("cancel", "hold", "release")
 )  # fmt: skip
@@ -1105,6 +1210,10 @@ EXPORT_EVENTS = Operation(
     timeout_s=600.0,
 )  # fmt: skip
 
+AUDIT_QUEUES = Operation(
+    name="audit_queues", path=f"{PREFIX}/audit/queues", role=OPERATOR, tag="cluster",
+    answer=list[Finding], about="What was found, each with numbers and a remedy.",
+)  # fmt: skip
 LIST_NODES = Operation(
     name="list_nodes", path=f"{PREFIX}/nodes", role=VIEWER, tag="cluster", answer=list[NodeInfo]
 )
@@ -1226,6 +1335,20 @@ LOG_IN = Operation(
     name="log_in", path="/web/login", role=PUBLIC, tag="admin", query=LoginQuery, answer=bytes,
     shape={"type": "string"}, media=TEXT, status=303, about="Logged in: the page is at `/`.",
     errors=(401, 422, 429),
+)  # fmt: skip
+KEEP_BROWSER = Operation(
+    name="keep_browser", method="POST", path=f"{PREFIX}/web/keys", role=VIEWER, tag="admin",
+    body=BrowserKey, answer=type(None), status=204, about="It may come again.", errors=(409,),
+)  # fmt: skip
+CHALLENGE_BROWSER = Operation(
+    name="challenge_browser", path="/web/challenge", role=PUBLIC, tag="admin", answer=Challenge,
+    about="What to sign.",
+)  # fmt: skip
+RESUME_BROWSER = Operation(
+    name="resume_browser", method="POST", path="/web/resume", role=PUBLIC, tag="admin",
+    body=ResumeRequest, answer=type(None), status=204, about="A new session.",
+    errors=(401, 422, 429),
+    again=False,  # a challenge is good once
 )  # fmt: skip
 SHOW_PAGE = Operation(
     name="show_page", path="/", role=PUBLIC, tag="admin", answer=bytes, shape={"type": "string"},

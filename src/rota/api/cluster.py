@@ -7,8 +7,10 @@ from starlette.responses import Response
 from rota.api.metrics import MEDIA_TYPE
 from rota.api.routing import ApiCall, encode, reading, serves
 from rota.core.errors import NotFoundError
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.wire import (
+    AUDIT_QUEUES,
     CALL_AGENT,
     CHECK_HEALTH,
     CHECK_READY,
@@ -85,6 +87,15 @@ def remove_node(call: ApiCall, node: str) -> None:
 def list_queues(call: ApiCall) -> list[QueueInfo]:
     """List all queues with what they use and ask for."""
     return call.service.queues()
+
+
+@serves(AUDIT_QUEUES)
+def audit_queues(call: ApiCall) -> list[Finding]:
+    """Find queues that starve beside others that borrow, idle quotas, and jobs that never start.
+
+    Also users and queues at their limits, and who causes preemptions.
+    """
+    return call.service.audit()
 
 
 @serves(GET_STATUS)

@@ -14,22 +14,27 @@ from rota.core.errors import InputError, RotaError
 from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
 from rota.wire import (
+    CANCEL_ARRAY,
     CANCEL_JOB,
     ENDED,
     EXPLAIN_JOB,
     FIND_JOBS,
     FORECAST_JOB,
     FORECAST_NEW,
+    GET_ARRAY,
     GET_JOB,
+    HOLD_ARRAY,
     HOLD_JOB,
     LIST_JOBS,
     NEXT_OFFSET,
     READ_OUTPUT,
+    RELEASE_ARRAY,
     RELEASE_JOB,
     SUBMIT_JOBS,
     TEXT,
     WHY_JOB,
     WHY_NEW,
+    ArrayInfo,
     Explanation,
     FindQuery,
     Forecast,
@@ -78,6 +83,7 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> list[JobInfo]:
         queue=query.queue,
         user=query.user,
         name=query.name,
+        array=query.array,
         after=query.after,
         limit=query.limit,
         active=query.active,
@@ -115,6 +121,30 @@ def hold_job(call: ApiCall, job: str) -> JobInfo:
 def release_job(call: ApiCall, job: str) -> JobInfo:
     """Let a held job into the queue."""
     return call.service.release(job, call.actor)
+
+
+@serves(GET_ARRAY)
+def get_array(call: ApiCall, array: str) -> ArrayInfo:
+    """Show an array as a whole; `list_jobs` with its id has its jobs."""
+    return call.service.array(array, call.actor)
+
+
+@serves(CANCEL_ARRAY)
+def cancel_array(call: ApiCall, array: str) -> ArrayInfo:
+    """End all jobs of an array for good."""
+    return call.service.cancel_array(array, call.actor)
+
+
+@serves(HOLD_ARRAY)
+def hold_array(call: ApiCall, array: str) -> ArrayInfo:
+    """Keep all jobs of an array out of the queue that are not over; what runs is stopped first."""
+    return call.service.hold_array(array, call.actor)
+
+
+@serves(RELEASE_ARRAY)
+def release_array(call: ApiCall, array: str) -> ArrayInfo:
+    """Let the held jobs of an array into the queue."""
+    return call.service.release_array(array, call.actor)
 
 
 @serves(EXPLAIN_JOB)

@@ -109,6 +109,19 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "there are real GPUs), off, or a command whose first line of output is the reason.",
 )
 @click.option(
+    "--prolog",
+    metavar="CMD",
+    default="",
+    help="A command before each job, as this agent's account; if it fails, the job runs elsewhere "
+    "and this node is drained.",
+)
+@click.option(
+    "--epilog",
+    metavar="CMD",
+    default="",
+    help="A command after each job, as --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER, ROTA_HOOK.",
+)
+@click.option(
     "--leave",
     is_flag=True,
     help="When stopped: end the jobs here and take the node out of the cluster.",
@@ -127,7 +140,7 @@ def agent(**options: Any) -> None:  # fmt: skip
       rota agent --server https://10.0.0.1:7842 --join CODE --gpus auto
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.live.agent.agent import Agent
-    from rota.live.agent.health import HealthWatch, make_check
+    from rota.live.agent.health import HealthWatch, make_check, make_hooks
     from rota.live.agent.link import AgentLink
     from rota.sdk.place import checked_urls
 
@@ -143,7 +156,7 @@ def agent(**options: Any) -> None:  # fmt: skip
         signal.signal(number, lambda *_: stopped.set())
     worker = Agent(
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
-        sandbox=_sandbox(root, options),
+        sandbox=_sandbox(root, options), hooks=make_hooks(options["prolog"], options["epilog"]),
     )  # fmt: skip
     worker.files.fetch = transport.piece
     link = AgentLink(worker, transport, transport.lane)

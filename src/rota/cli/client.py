@@ -11,12 +11,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from rota.cli.options import DEBUG
-from rota.core.errors import NotFoundError, RotaError, install
+from rota.core.errors import InputError, NotFoundError, RotaError, install
 from rota.core.words import duration
 from rota.wire import ENDED, MAX_FILTER, PAGE
 
 if TYPE_CHECKING:
     from rota.sdk import Client
+    from rota.wire import JobInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +25,7 @@ INTERRUPTED = 130
 PATIENCE_S = 1.0  # a person waits; a daemon that is just being restarted is back by then
 LONG_PATIENCE_S = 60.0  # of commands that go on for long
 MOST_COMPLETIONS = 200
+_ARRAY, _TASK = re.compile("@[0-9]+", re.ASCII), re.compile("([0-9]+)_([0-9]+)", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _TRUSTED = "rota.client.ca"
@@ -88,9 +90,17 @@ def connect(
 
 
 def job_id(rota: "Client", text: str) -> str:
-    """The id of a job that was given by id or by name."""
+    """The id of a job that was given by id, by name, or as task 3 of array 17: `17_3`."""
     if text.isascii() and text.isdecimal():
         return text
+    if array_id(text):
+        raise InputError(f"{text} is an array: name one of its jobs, such as {text[1:]}_0")
+    match = _TASK.fullmatch(text)
+    if match is not None:
+        for job in rota.jobs(array=match[1]):
+            if job.task == int(match[2]):
+                return job.id
+        raise NotFoundError(f"there is no job {text!r}: see `rota show @{match[1]}`")
     named = list(rota.jobs(name=text)) if 0 < len(text) <= MAX_FILTER else []
     found = [job for job in named if job.state not in ENDED] or named[-1:]
     if len(found) == 1:
@@ -99,6 +109,19 @@ def job_id(rota: "Client", text: str) -> str:
         raise NotFoundError(f"there is no job {text!r}: see `rota ls --all`")
     ids = ", ".join(job.id for job in found[:10])
     raise NotFoundError(f"{len(found)} jobs are called {text!r}: give one of the ids {ids}")
+
+
+def array_id(text: str) -> str:
+    """The id in `@17`, which means a whole array; empty if it means a job."""
+    return text[1:] if _ARRAY.fullmatch(text) else ""
+
+
+def members(rota: "Client", array: str) -> "list[JobInfo]":
+    """The jobs of an array."""
+    found = list(rota.jobs(array=array))
+    if not found:
+        raise NotFoundError(f"there is no array {array!r}: see `rota ls --all`")
+    return found
 
 
 def complete(
@@ -122,8 +145,12 @@ def complete_jobs(
     """Ids of jobs that are not over."""
 
     def find(rota: "Client") -> Iterator[CompletionItem]:
+        arrays: set[str] = set()
         for job in rota.jobs(active=True, limit=PAGE):
             yield CompletionItem(job.id, help=clean(f"{job.name} {job.state}".strip()))
+            if job.array and job.array not in arrays:
+                arrays.add(job.array)
+                yield CompletionItem(f"@{job.array}", help=clean(f"{job.name} (array)".strip()))
 
     return complete(ctx, find, incomplete)
 

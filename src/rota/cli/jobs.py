@@ -11,6 +11,7 @@ from rota.cli.client import (
     JOBS,
     WATCH,
     amount,
+    array_id,
     clean,
     job_id,
     moment,
@@ -24,7 +25,7 @@ from rota.cli.client import (
 from rota.cli.logs import last_lines
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
-from rota.wire import ENDED, STATES, JobInfo
+from rota.wire import ENDED, STATES, ArrayInfo, JobInfo
 
 if TYPE_CHECKING:
     from rota.jobfile.model import JobFile
@@ -136,7 +137,7 @@ def row(job: JobInfo, now: float) -> dict[str, str]:
     """A job as a line of a table."""
     return {
         "job": job.id,
-        "name": clean(job.name) or "-",
+        "name": _titled(job) or "-",
         "user": clean(job.user) or "-",
         "queue": clean(job.queue) or "-",
         "state": job.state,
@@ -154,7 +155,7 @@ def row(job: JobInfo, now: float) -> dict[str, str]:
 @FORMAT
 @on_daemon
 def show(rota: "Client", *, job: str, output: str) -> None:
-    """Show everything about a JOB (its id or name).
+    """Show everything about a JOB (its id or name; @ID: an array, 17_3: task 3 of array 17).
 
     What it executes, and its variables, are shown to its owner and to administrators only.
 
@@ -162,15 +163,49 @@ def show(rota: "Client", *, job: str, output: str) -> None:
     Examples:
       rota show 17
       rota show resnet-50 -o yaml
+      rota show @17
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    array = array_id(job)
+    if array:
+        _show_array(rota.array(array), output)
+        return
     found = rota.job(job_id(rota, job))
     if output != "table":
         emit(plain(found), output)
         return
     for key, value in (facts(found) | _submitted(found.file)).items():
         click.echo(f"{key + ':':<13}{value}")
-    if found.state == "FAILED":
+    if found.state in ("FAILED", "TIMEOUT"):
         _print_last_words(rota, found.id)
+
+
+def _show_array(array: ArrayInfo, output: str) -> None:
+    if output != "table":
+        import msgspec
+
+        emit(msgspec.to_builtins(array), output)
+        return
+    most = f", at most {array.limit} at once" if array.limit else ""
+    told = {
+        "array": f"@{array.id}",
+        "name": clean(array.name),
+        "user": clean(array.user),
+        "queue": clean(array.queue),
+        "jobs": f"{array.tasks}, {array.id}_{array.first} to {array.id}_{array.last}{most}",
+        "states": states_of(array),
+        "submitted": moment(array.submitted_at),
+        "started": moment(array.started_at) if array.started_at is not None else "",
+        "ended": moment(array.ended_at) if array.ended_at is not None else "",
+        "ran": f"{span(array.run_s)}, {amount(round(array.gpu_s, 3))} GPU-seconds",
+    }
+    for key, value in told.items():
+        if value:
+            click.echo(f"{key + ':':<13}{value}")
+
+
+def states_of(array: ArrayInfo) -> str:
+    """`4 running, 6 held`."""
+    return ", ".join(f"{many} {state.lower()}" for state, many in array.states.items())
 
 
 def _print_last_words(rota: "Client", job: str) -> None:
@@ -188,6 +223,11 @@ def _print_last_words(rota: "Client", job: str) -> None:
             return
 
 
+def _titled(job: JobInfo) -> str:
+    """Its name, with its number if it is one of an array: `train[3]`."""
+    return clean(job.name) if job.task is None else f"{clean(job.name)}[{job.task}]"
+
+
 def facts(job: JobInfo) -> dict[str, str]:
     """A job in words; what is not known is left out."""
     places = [f"{name} ({amount(gpus)})" for name, gpus in job.nodes.items()]
@@ -197,8 +237,11 @@ def facts(job: JobInfo) -> dict[str, str]:
         "user": clean(job.user),
         "queue": clean(job.queue),
         "group": clean(job.group),
+        "array": "" if job.task is None else f"{job.array}_{job.task} of @{job.array}",
         "state": state_of(job, f" ({clean(job.reason)})" if job.reason else ""),
         "message": clean(job.message),
+        "waits for": shortened(job.waits_for, 20) if job.waits_for else "",
+        "tried again": moment(job.retry_at) if job.retry_at is not None else "",
         "gpus": amount(job.gpus) + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
         "nodes": shortened(places, 20) if places else "",
         "priority": str(job.priority) if job.priority else "",
@@ -207,6 +250,8 @@ def facts(job: JobInfo) -> dict[str, str]:
         "ended": moment(job.ended_at) if job.ended_at is not None else "",
         "deadline": moment(job.deadline_at) if job.deadline_at is not None else "",
         "estimate": span(job.estimate_s) if job.estimate_s is not None else "",
+        "time limit": _limit(job),
+        "retries": f"{job.failures} of {job.retries} used" if job.retries else "",
         "ran": f"{span(job.run_s)}, {amount(round(job.gpu_s, 3))} GPU-seconds",
         "starts": f"{job.starts}, {job.preemptions} preemptions",
         "metrics": shortened([f"{key}={amount(v)}" for key, v in job.metrics.items()], 20)
@@ -214,6 +259,13 @@ def facts(job: JobInfo) -> dict[str, str]:
         else "",
     }
     return {key: value for key, value in told.items() if value}
+
+
+def _limit(job: JobInfo) -> str:
+    if job.time_limit_s is None:
+        return ""
+    left = span(job.time_limit_s - job.run_s)
+    return span(job.time_limit_s) + ("" if job.state in ENDED else f", {left} are left")
 
 
 def state_of(job: JobInfo, reason: str = "") -> str:
@@ -244,19 +296,28 @@ def _submitted(file: "JobFile | None") -> dict[str, str]:
 def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> int:
     """Each of the jobs, even if one of them is refused; the exit code."""
     done: list[JobInfo] = []
+    arrays: list[ArrayInfo] = []
     for name in jobs:
         try:
-            done.append(getattr(rota, verb)(job_id(rota, name)))
+            array = array_id(name)
+            if array:
+                arrays.append(getattr(rota, f"{verb}_array")(array))
+            else:
+                done.append(getattr(rota, verb)(job_id(rota, name)))
         except RotaError as error:
             if len(jobs) == 1:
                 raise
             click.echo(f"error: {error}", err=True)
     if output == "table":
+        for each in arrays:
+            click.echo(f"array @{each.id}: {states_of(each)}", err=True)
         for job in done:
             click.echo(f"job {job.id}: {state_of(job).lower()}", err=True)
     else:
-        print_jobs(done, output)
-    return 0 if len(done) == len(jobs) else 1
+        import msgspec
+
+        emit([*map(plain, done), *map(msgspec.to_builtins, arrays)], output)
+    return 0 if len(done) + len(arrays) == len(jobs) else 1
 
 
 @click.command()
@@ -270,6 +331,7 @@ def cancel(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
     Examples:
       rota cancel 17
       rota cancel 18 19 resnet-50
+      rota cancel @20
     """  # noqa: D301 - \b keeps click from wrapping the lines
     return _change(rota, "cancel", job, output)
 

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.client import INTERRUPTED, JOB, LONG_PATIENCE_S, connect, job_id, server_options
+from rota.cli.client import (
+    INTERRUPTED,
+    JOB,
+    LONG_PATIENCE_S,
+    array_id,
+    connect,
+    job_id,
+    members,
+    server_options,
+)
 from rota.core.errors import RotaError
 
 if TYPE_CHECKING:
@@ -33,7 +42,7 @@ def logs(
     server: str | None,
     token_file: str | None,
 ) -> int:
-    """Print what a JOB (its id or name) wrote, in all its runs.
+    """Print what a JOB (its id or name) wrote, in all its runs; of @ID, an array, one by one.
 
     Standard output and error output come together, in the order in which they were written (of a
     quick burst: line by line, as the two took turns).
@@ -43,35 +52,49 @@ def logs(
       rota logs 17
       rota logs -f 17
       rota logs 17 --stderr --rank 1 --tail 100
+      rota logs 17_3
+      rota logs @17 --tail 1
     """  # noqa: D301 - \b keeps click from wrapping the lines
     out = sys.stdout.buffer
     patience_s = LONG_PATIENCE_S if follow else 1.0
     try:
         with connect(server, token_file, patience_s=patience_s) as rota:
-            number = job_id(rota, job)
             which = "out" if stdout and not stderr else "err" if stderr and not stdout else None
-            stream = which or "all"
-            offset, seen = 0, False
-            if tail is not None:
-                last = b""
-                for piece in rota.logs(number, stream=stream, node_rank=rank):
-                    offset += len(piece)
-                    last = last_lines(last + piece, tail)
-                out.write(last)
-                out.flush()
-                seen = offset > 0
-            if tail is None or follow:
-                for piece in rota.logs(
-                    number, stream=stream, node_rank=rank, offset=offset, follow=follow
-                ):
-                    seen = True
-                    out.write(piece)
-                    out.flush()
-            if not seen and which is not None:
-                _hint(rota, number, rank, other="out" if which == "err" else "err")
+            array = array_id(job)
+            for each in members(rota, array) if array else ():
+                out.write(f"== {each.array}_{each.task} (job {each.id})\n".encode())
+                _print(rota, each.id, which, rank, tail, follow=follow)
+            if not array:
+                number = job_id(rota, job)
+                seen = _print(rota, number, which, rank, tail, follow=follow)
+                if not seen and which is not None:
+                    _hint(rota, number, rank, other="out" if which == "err" else "err")
     except KeyboardInterrupt:  # the usual end of following
         return INTERRUPTED
     return 0
+
+
+def _print(
+    rota: "Client", job: str, which: str | None, rank: int, tail: int | None, *, follow: bool
+) -> bool:
+    """The output of one job; was there any?"""
+    out = sys.stdout.buffer
+    stream = which or "all"
+    offset, seen = 0, False
+    if tail is not None:
+        last = b""
+        for piece in rota.logs(job, stream=stream, node_rank=rank):
+            offset += len(piece)
+            last = last_lines(last + piece, tail)
+        out.write(last)
+        out.flush()
+        seen = offset > 0
+    if tail is None or follow:
+        for piece in rota.logs(job, stream=stream, node_rank=rank, offset=offset, follow=follow):
+            seen = True
+            out.write(piece)
+            out.flush()
+    return seen
 
 
 def _hint(rota: "Client", job: str, rank: int, *, other: str) -> None:

@@ -48,7 +48,7 @@ from rota.core.errors import RotaError, install
 )
 @click.option(
     "--backend",
-    type=click.Choice(["local", "slurm", "pretend"]),
+    type=click.Choice(["local", "slurm", "kubernetes", "pretend"]),
     help="What runs the jobs; default local (agents). pretend runs nothing, for trials.",
 )
 @click.option(
@@ -97,6 +97,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
       rota serve                                 # the GPUs of this machine, and agents that join
       rota serve --config rota.yaml --listen 0.0.0.0:7842
       rota serve --backend slurm --policy srtf   # Rota decides, Slurm executes
+      rota serve --backend kubernetes            # Rota decides, pods are bound where it says
 
     \b
     Then, in another terminal:

@@ -1,5 +1,6 @@
 """`rota submit`."""
 
+import json
 import re
 import shlex
 import sys
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.client import LONG_PATIENCE_S, clean, connect, server_options
+from rota.cli.client import LONG_PATIENCE_S, clean, complete_jobs, connect, server_options
 from rota.cli.jobs import print_jobs
 from rota.cli.show import FORMAT, emit, warn_about
 from rota.cli.wait import wait_for
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from rota.jobfile.model import JobFile
 
 COMMAND = "rota.submit.command"
+OPTIONS = {
+    "queue": "queue", "name": "name", "gpu_type": "resources.gpu_type", "nodes": "nodes",
+    "cpus": "resources.cpus", "mem": "resources.mem", "priority": "priority",
+    "time": "time_limit", "retries": "retries", "array": "array",
+}  # fmt: skip
+LISTS = {
+    "after_ok": "depends_on", "after_any": "after_any", "after_fail": "after_fail",
+    "notify": "notify", "notify_on": "notify_on",
+}  # fmt: skip
+"""Options, and the keys of a job file that they set."""
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
 
 
@@ -41,8 +52,39 @@ class WithCommand(click.Command):
 @click.option("--set", "set", metavar="KEY=VALUE", multiple=True,
               help="Set a key of the job: queue=a, resources.cpus=8, envs.LR=0.1.")  # fmt: skip
 @click.option("--gpus", metavar="N", help="GPUs (per node); 2-8 for an elastic job.")
+@click.option("--gpu-type", metavar="T", help="GPU type; several that will do: a100|h100.")
+@click.option("--nodes", metavar="N", help="Nodes, each with what is asked for.")
+@click.option("--cpus", metavar="N", help="CPUs (per node).")
+@click.option("--mem", metavar="M", help="Memory (per node): GiB, or 64GB, 512M.")
+@click.option("--env", metavar="NAME=VALUE", multiple=True, help="Variable; may be repeated.")
 @click.option("--queue", metavar="Q", help="Queue; overrides the file.")
 @click.option("--name", metavar="NAME", help="Job name; overrides the file.")
+@click.option("--priority", metavar="P", help="Priority; higher ones are served first.")
+@click.option("--time", metavar="T", help="Time limit: 90m, 2h30m, 1-12:00:00 or seconds of "
+              "running; then SIGTERM, grace, SIGKILL.")  # fmt: skip
+@click.option("--retries", metavar="N", help="How often to try again after a failure.")
+@click.option("--after", "--after-ok", "after_ok", metavar="JOB", multiple=True,
+              shell_complete=complete_jobs,
+              help="Only when this job (id, name, or @ID: an array) has succeeded.")  # fmt: skip
+@click.option("--after-any", metavar="JOB", multiple=True, shell_complete=complete_jobs,
+              help="Only when this job is over.")  # fmt: skip
+@click.option("--after-fail", metavar="JOB", multiple=True, shell_complete=complete_jobs,
+              help="Only if this job ends without success.")  # fmt: skip
+@click.option(
+    "--notify",
+    metavar="WHO",
+    multiple=True,
+    help="Tell a webhook of the daemon, mailto:NAME@HOST or a URL; may be repeated.",
+)
+@click.option(
+    "--notify-on",
+    metavar="WHAT",
+    multiple=True,
+    type=click.Choice(["start", "end", "fail", "preempt", "soon"]),
+    help="Tell of start, end, fail, preempt or soon (10 minutes before); else of all.",
+)
+@click.option("--array", metavar="A", help="One job for each number, in ROTA_ARRAY_INDEX: 0-9, "
+              "1,4,7; 0-9%4: at most four at once.")  # fmt: skip
 @click.option("--hold", is_flag=True, help="Do not start it before `rota release`.")
 @click.option("--upload", metavar="DIR", type=click.Path(path_type=Path),
               help="Send the files of DIR; the job runs in a copy (see .rotaignore).")  # fmt: skip
@@ -75,7 +117,9 @@ def submit(
     Examples:
       rota submit job.yaml
       rota submit job.yaml --set envs.LR=0.01 --queue research
-      rota submit --gpus 2 -- python train.py --epochs 10
+      rota submit --gpus 2 --time 2h -- python train.py --epochs 10
+      rota submit --array 0-9%4 --name sweep -- ./train.sh
+      rota submit evaluate.yaml --after sweep
       rota submit train.sh --wait
       rota submit --upload . --gpus 1 -- python train.py     # and later: rota pull JOB
       rota submit job.yaml --dry-run
@@ -142,7 +186,13 @@ def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]"
     settings = []
     if values["gpus"] is not None:
         settings.append(f"resources.gpus={_gpus(values['gpus'])}")
-    settings += [f"{key}={values[key]}" for key in ("queue", "name") if values[key] is not None]
+    settings += [
+        f"{key}={values[option]}" for option, key in OPTIONS.items() if values[option] is not None
+    ]
+    settings += [f"envs.{pair}" for pair in map(_pair, values["env"])]
+    settings += [
+        f"{key}={json.dumps(values[option])}" for option, key in LISTS.items() if values[option]
+    ]
     if values["hold"]:
         settings.append("hold=true")
     settings += values["set"]
@@ -152,6 +202,12 @@ def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]"
     for job in changed:
         check(job)
     return changed
+
+
+def _pair(text: str) -> str:
+    if "=" not in text:
+        raise InputError(f"--env is {text[:60]!r}: write NAME=VALUE")
+    return text
 
 
 def _gpus(text: str) -> str:
@@ -182,7 +238,8 @@ def _print(jobs: list[JobInfo], output: str) -> None:
         print_jobs(jobs, output)
         return
     for job in jobs:
-        click.echo(job.id)
+        if not job.array or job.array == job.id:  # an array is one thing
+            click.echo(f"@{job.id}" if job.array else job.id)
 
 
 def _tell_rejected(jobs: list[JobInfo]) -> int:

@@ -13,9 +13,11 @@ from rota.cli.client import (
     INTERRUPTED,
     JOBS,
     LONG_PATIENCE_S,
+    array_id,
     clean,
     connect,
     job_id,
+    members,
     server_options,
     ticking,
 )
@@ -53,7 +55,7 @@ def wait(
     server: str | None,
     token_file: str | None,
 ) -> int:
-    """Wait for JOBs (ids or names) to finish; exit code 0 if all of them succeeded, else 1.
+    """Wait for JOBs (ids, names, @ID: an array) to finish; exit code 0 if all succeed, else 1.
 
     With `--until STATE` until they are in that state; the exit code is 1 if one of them is over
     without having been seen in it. A job that has run counts as seen running. Ctrl-C ends the
@@ -63,11 +65,15 @@ def wait(
     Examples:
       rota wait 17
       rota wait 17 18 --until running
+      rota wait @17
       rota wait 17 18 resnet-50 --timeout 3600
       rota wait $(rota submit jobs.yaml) && rota submit evaluate.yaml
     """  # noqa: D301 - \b keeps click from wrapping the lines
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:
-        names = [job_id(rota, name) for name in job]
+        names: list[str] = []
+        for name in job:
+            array = array_id(name)
+            names += [each.id for each in members(rota, array)] if array else [job_id(rota, name)]
         return wait_for(rota, names, output, timeout, wanted=until.upper())
 
 

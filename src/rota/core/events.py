@@ -34,6 +34,7 @@ class EventKind(IntEnum):
     NODE_OPENED = 15
     NODE_CLEARED = 16  # moreover, what runs there shall stop
     JOB_PHASE = 17  # it goes on at another rate by itself: wakes only who asks for it
+    JOB_TIMEOUT = 18  # its time limit ended it; for schedulers that is a failure
 
 
 # Plain ints for hot comparisons: reading an IntEnum member costs an attribute look-up each time.
@@ -55,6 +56,7 @@ NODE_CLOSED = int(EventKind.NODE_CLOSED)
 NODE_OPENED = int(EventKind.NODE_OPENED)
 NODE_CLEARED = int(EventKind.NODE_CLEARED)
 JOB_PHASE = int(EventKind.JOB_PHASE)
+JOB_TIMEOUT = int(EventKind.JOB_TIMEOUT)
 
 
 ENDS = (JOB_DONE, JOB_FAILED, JOB_CANCELLED, JOB_EVICTED, JOB_HELD)

@@ -17,7 +17,7 @@ from rota.core.spec import Behaviour, JobSpec, Request, TaskGroup
 
 __all__ = [
     "CANCELLED", "DONE", "FAILED", "HELD", "LABELLED", "OF_TYPE", "PROGRESS", "RATE", "REJECTED",
-    "REMAINING_WORK", "RUNNING", "SCALING", "SPEEDS", "STARTING", "STOPPING", "UNKNOWN",
+    "REMAINING_WORK", "RUNNING", "SCALING", "SPEEDS", "STARTING", "STOPPING", "TIMEOUT", "UNKNOWN",
     "USER_ESTIMATE", "WAITING", "Accepted", "Behaviour", "Group", "Job", "JobSpec", "Phase",
     "Request", "Shape", "SpeedBook", "TaskGroup",
 ]  # fmt: skip
@@ -38,9 +38,12 @@ class Phase(IntEnum):
     FAILED = 6
     REJECTED = 7
     CANCELLED = 8
+    TIMEOUT = 9  # its time limit ended it
 
 
-HELD, WAITING, STARTING, RUNNING, STOPPING, DONE, FAILED, REJECTED, CANCELLED = map(int, Phase)
+(
+    HELD, WAITING, STARTING, RUNNING, STOPPING, DONE, FAILED, REJECTED, CANCELLED, TIMEOUT,
+) = map(int, Phase)  # fmt: skip
 
 
 # Plain ints: these are checked on every call of an accessor.
@@ -57,12 +60,13 @@ class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
     __slots__ = (
-        "apart", "cpus", "gpus", "labels", "mem_gib", "number", "plain", "request", "types",
+        "apart", "cpus", "gang", "gpus", "labels", "mem_gib", "number", "plain", "request", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
         self.number = number
         self.request = request
+        self.gang = request.gang
         gpus = sum(group.count * group.gpus for group in request.groups)
         self.gpus: Amount = int(gpus) if gpus == int(gpus) else gpus
         self.cpus = sum(group.count * group.cpus for group in request.groups)

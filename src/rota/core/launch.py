@@ -7,13 +7,34 @@ import msgspec
 PER_NODE, PER_GPU = "node", "gpu"
 
 
+class ArrayTask(msgspec.Struct, frozen=True):
+    """Which of how many jobs of an array it is, and the smallest and largest of their numbers."""
+
+    array: str
+    index: int
+    count: int
+    first: int
+    last: int
+
+    def variables(self) -> dict[str, str]:
+        """What the job is told; the names of Slurm, too, for scripts that know those."""
+        found = {"ID": self.array, "INDEX": self.index, "COUNT": self.count}
+        found |= {"FIRST": self.first, "LAST": self.last}
+        slurm = {"JOB_ID": self.array, "TASK_ID": self.index, "TASK_COUNT": self.count}
+        slurm |= {"TASK_MIN": self.first, "TASK_MAX": self.last}
+        return {f"ROTA_ARRAY_{name}": str(value) for name, value in found.items()} | {
+            f"SLURM_ARRAY_{name}": str(value) for name, value in slurm.items()
+        }
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The command of a job and how it wants to be treated.
 
     `run` is a shell script. It is started once on every node of its allocation (`per` is `node`) or
     once for every GPU (`gpu`); RANK and WORLD_SIZE count these processes. `setup` runs once on each
     node before it; progress begins when it is over. To stop a job is SIGTERM, `grace_s` seconds,
-    SIGKILL. A run that fails is repeated up to `retries` times.
+    SIGKILL; `pre_stop` runs before that, in the same time. `warn_s` before its time limit it is
+    told so in its error output, and by `warn_signal` if one is named.
     """
 
     run: str
@@ -23,6 +44,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     per: str = PER_NODE
     grace_s: float = 30.0
     checkpoint_dir: str = ""  # empty: a folder of the job's own, kept between its runs
-    retries: int = 0
     upload: str = ""  # files that its working folder begins with
     terminal: bool = False  # its process has a terminal, to which people attach
+    pre_stop: str = ""
+    warn_s: float = 60.0
+    warn_signal: str = ""
+    task: ArrayTask | None = None  # if it is one of an array

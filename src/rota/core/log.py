@@ -57,6 +57,7 @@ class Record(IntEnum):
     EXTRA = 28  # belongs to allocation ref; other node, value amount there, text kind (cpu, memory)
     LATE = 29  # the next row happened at `value`: nobody saw it then. Only in a daemon's own log:
     #            where it is exported, every row has the time at which it happened
+    TIMEOUT = 30  # its time limit ended it; text says which
 
 
 LABELS = tuple(record.name.lower() for record in Record)

@@ -18,6 +18,8 @@ class Reason(IntEnum):
     OVERHEAD = 9  # being started, stopped or moved
     DOWN = 10  # its nodes failed
     UNKNOWN = 11  # the log that a schedule comes from does not tell
+    BACKOFF = 12  # it failed, and is tried again after a while
+    ARRAY = 13  # as many of its array are in the queue or run as may be at once
 
     @property
     def label(self) -> str:

@@ -14,6 +14,7 @@ from rota.core.events import INF
 from rota.core.sensitivity import Sensitivity
 
 DUST = 1e-9  # parts of GPUs are floats
+LONGEST_BACKOFF_S = 3600.0
 
 
 class TaskGroup(msgspec.Struct, frozen=True):
@@ -146,10 +147,28 @@ class JobSpec(msgspec.Struct, frozen=True):
     priority: int = 0
     deadline_s: float = INF
     estimate_s: float = INF  # the user's own estimate or time limit
-    depends_on: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()  # jobs that must be done
     account: str = ""  # in Slurm's terms, as are the next two; the tenant may be another of them
     partition: str = ""
     qos: str = ""
+    limit_s: float = INF  # of running, in all its runs together: then it is ended
+    retries: int = 0  # how often it is tried again after a failure
+    backoff_s: float = 0.0  # before the first of them; each further one waits twice as long
+    after_any: tuple[str, ...] = ()  # jobs that must be over, however they ended
+    after_fail: tuple[str, ...] = ()  # jobs that must have ended without success
+    array: str = ""  # the array that it belongs to
+    array_limit: int = 0  # how many of its array may be in the queue or run at once; 0: all
+
+    @property
+    def dependencies(self) -> tuple[str, ...]:
+        """All jobs that it waits for, each once."""
+        if not (self.after_any or self.after_fail):
+            return tuple(dict.fromkeys(self.depends_on))
+        return tuple(dict.fromkeys((*self.depends_on, *self.after_any, *self.after_fail)))
+
+    def backoff_after(self, failures: int) -> float:
+        """Seconds until it is tried again after so many failures."""
+        return min(self.backoff_s * 2.0 ** min(failures - 1, 60), LONGEST_BACKOFF_S)
 
 
 class Behaviour(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ TEXTS = {
     Reason.DEPENDENCY: "it waits for another job",
     Reason.OVERHEAD: "it was being started, stopped or moved",
     Reason.DOWN: "the node under it failed",
+    Reason.BACKOFF: "it failed, and is tried again after a while",
+    Reason.ARRAY: "as many of its array as may are in the queue or run",
 }
 """What each reason means, while it holds."""
 

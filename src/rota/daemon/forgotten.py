@@ -92,5 +92,5 @@ def still_needed(engine: Engine, runs: RunTable) -> set[int]:
     needed |= set(engine.executor.moving)
     known = engine.arrivals.by_id
     for job in engine.view.active.values():
-        needed |= {known[name].index for name in job.spec.depends_on if name in known}
+        needed |= {known[name].index for name in job.spec.dependencies if name in known}
     return needed

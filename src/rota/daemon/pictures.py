@@ -1,7 +1,7 @@
 """Live jobs, nodes and queues as the API shows them."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
@@ -13,7 +13,7 @@ from rota.engine.executor import on_cluster
 from rota.live.cluster import LiveCluster
 from rota.live.nodes import NodeRecord
 from rota.live.runs import LiveRun
-from rota.wire import JobInfo, NodeInfo, QueueInfo
+from rota.wire import ArrayInfo, JobInfo, NodeInfo, QueueInfo
 
 STATES = {
     Phase.HELD: "HELD",
@@ -25,6 +25,7 @@ STATES = {
     Phase.FAILED: "FAILED",
     Phase.REJECTED: "REJECTED",
     Phase.CANCELLED: "CANCELLED",
+    Phase.TIMEOUT: "TIMEOUT",
 }
 NAMES = {int(phase): name for phase, name in STATES.items()}
 
@@ -93,6 +94,33 @@ def picture_job(
         preemptions=job.preemptions,
         metrics=dict(job.metrics or {}),
         stopping_s=_longest(run for one in tasks_of(job) for run in cluster.runs.ending(one)),
+        time_limit_s=spec.limit_s if spec.limit_s < INF else None,
+        retries=spec.retries,
+        array=spec.array,
+    )
+
+
+def picture_array(jobs: Sequence[JobInfo], limit: int) -> ArrayInfo:
+    """All jobs of an array as one."""
+    first = jobs[0]
+    started = [job.started_at for job in jobs if job.started_at is not None]
+    ended = [job.ended_at for job in jobs if job.ended_at is not None]
+    numbers = [job.task for job in jobs if job.task is not None]
+    return ArrayInfo(
+        id=first.array,
+        name=first.name,
+        user=first.user,
+        queue=first.queue,
+        tasks=len(jobs),
+        limit=limit,
+        states=dict(Counter(job.state for job in jobs)),
+        submitted_at=first.submitted_at,
+        started_at=min(started, default=None),
+        ended_at=max(ended) if len(ended) == len(jobs) else None,
+        run_s=sum(job.run_s for job in jobs),
+        gpu_s=sum(job.gpu_s for job in jobs),
+        first=min(numbers, default=0),
+        last=max(numbers, default=0),
     )
 
 

@@ -11,6 +11,7 @@ Roles are checked before these calls, by `rota.daemon.access.check_role`.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rota.core.findings import Finding
 from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
@@ -20,6 +21,7 @@ from rota.live.calls import CallAnswer, FileCall, RunCall
 from rota.wire import (
     PAGE,
     Actor,
+    ArrayInfo,
     Choices,
     Event,
     Explanation,
@@ -27,6 +29,7 @@ from rota.wire import (
     Forecast,
     FoundJobs,
     JobInfo,
+    KeptBrowser,
     Lanes,
     LanesQuery,
     LoginAnswer,
@@ -57,7 +60,7 @@ class Service(Protocol):
         """
         ...
 
-    def jobs(
+    def jobs(  # noqa: PLR0913 - as in the query
         self,
         actor: Actor,
         *,
@@ -65,6 +68,7 @@ class Service(Protocol):
         queue: str = "",
         user: str = "",
         name: str = "",
+        array: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -90,6 +94,22 @@ class Service(Protocol):
 
     def release(self, job: str, actor: Actor) -> JobInfo:
         """Let a held job into the queue."""
+        ...
+
+    def array(self, array: str, actor: Actor) -> ArrayInfo:
+        """An array, by the id of its first job."""
+        ...
+
+    def cancel_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """End all of it for good."""
+        ...
+
+    def hold_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Keep what is left of it out of the queue."""
+        ...
+
+    def release_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Let what is held of it into the queue."""
         ...
 
     def explain(self, job: str, actor: Actor) -> Explanation:
@@ -156,6 +176,10 @@ class Service(Protocol):
         """Forget a node that is not in use; it is there again when its agent comes back."""
         ...
 
+    def audit(self) -> list[Finding]:
+        """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+        ...
+
     def queues(self) -> list[QueueInfo]:
         """All queues that are declared or in use."""
         ...
@@ -200,8 +224,8 @@ class Service(Protocol):
 
     # --- tokens ----------------------------------------------------------------------------------
 
-    def authenticate(self, token: str) -> Actor | None:
-        """Whose token is it?"""
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
         ...
 
     def recognise(self, certificate: str) -> Actor | None:
@@ -274,6 +298,18 @@ class Service(Protocol):
 
     def end_session(self, session: str, actor: Actor) -> bool:
         """End one, by id; False if there is none."""
+        ...
+
+    def keep_browser(self, browser: KeptBrowser) -> None:
+        """Let a browser come again with its key, after a restart too."""
+        ...
+
+    def kept_browser(self, key: str) -> KeptBrowser | None:
+        """The browser that has this key, if it may come again."""
+        ...
+
+    def forget_browser(self, session: str) -> None:
+        """A browser's session was ended, by its id."""
         ...
 
     def begin_session(self, name: str, seconds: float) -> MadeSession:

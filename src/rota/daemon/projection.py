@@ -63,7 +63,12 @@ class Projection:
             elif event == Record.ADMITTED:
                 self._held.pop(job, None)
                 self.messages.pop(job, None)
-            elif text and event in (Record.FAILED, Record.REJECTED, Record.EVICTED):
+            elif text and event in (
+                Record.FAILED,
+                Record.REJECTED,
+                Record.EVICTED,
+                Record.TIMEOUT,
+            ):
                 self.messages[job] = text
 
     def _preempted(self, job: int, by: int) -> None:

@@ -17,6 +17,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.manifest import Manifest
@@ -26,21 +27,26 @@ from rota.core.verdict import Verdict
 from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.board import Board, BoardCut
+from rota.daemon.browsers import Browsers
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
 from rota.daemon.lanes import LaneBook, shown
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.notify import refuse_targets
 from rota.daemon.oidc import Identity, Provider
 from rota.daemon.pictures import (
+    picture_array,
     picture_job,
     picture_nodes,
     picture_queues,
     state_of,
     tasks_of,
 )
+from rota.daemon.queue_audit import audit_facts
 from rota.daemon.settings import (
+    NotifySettings,
     Permissions,
     Scheduling,
     Settings,
@@ -56,10 +62,12 @@ from rota.daemon.submissions import (
     refuse_impossible,
     with_ids,
     with_priorities,
+    with_times,
 )
 from rota.daemon.tokens import Tokens
 from rota.daemon.uploads import UploadStore
 from rota.engine.parts import make_policy
+from rota.jobfile.arrays import expanded
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
 from rota.live.calls import CallAnswer, FileCall, OpenChannel, RunCall
@@ -75,20 +83,25 @@ from rota.live.mailbox import LaterError, PendingCall
 from rota.live.nodes import NodeRecord
 from rota.sim.proposal import Proposal
 from rota.wire import (
+    CANCEL_ARRAY,
     CANCEL_JOB,
     EXPLAIN_JOB,
     FORECAST_JOB,
+    GET_ARRAY,
     GET_JOB,
+    HOLD_ARRAY,
     HOLD_JOB,
     MAIN,
     MAX_JOBS,
     PAGE,
     READ_OUTPUT,
+    RELEASE_ARRAY,
     RELEASE_JOB,
     STATES,
     USER,
     WHY_JOB,
     Actor,
+    ArrayInfo,
     Choices,
     Event,
     Explanation,
@@ -96,6 +109,7 @@ from rota.wire import (
     Forecast,
     FoundJobs,
     JobInfo,
+    KeptBrowser,
     Lanes,
     LanesQuery,
     LoginAnswer,
@@ -181,6 +195,7 @@ class Daemon:
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._lanes = LaneBook(loop.store)
+        self._browsers = Browsers(loop.store)
         self._news = threading.Condition()
         self._door = threading.Lock()
         self._stopping = threading.Event()
@@ -240,10 +255,19 @@ class Daemon:
         if not 0 < len(jobs) <= MAX_JOBS:
             raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MAX_JOBS:,}")
         for number, job in enumerate(jobs):
-            to_request(job, f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job")
+            where = f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job"
+            if job.task is not None:
+                raise InputError(f"{where}: task is {job.task}: Rota numbers tasks: give `array`")
+            to_request(job, where)
             if job.upload and self.loop.driver.capabilities.files:
                 self._kept_uploads().check(job.upload, actor)
         digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
+        jobs = expanded(jobs)
+        if len(jobs) > MAX_JOBS:
+            raise InputError(
+                f"{len(jobs):,} jobs with those of arrays in one submission: send {MAX_JOBS:,} or "
+                "fewer"
+            )
         return self._do(lambda: self._submit(jobs, actor, key, digest))
 
     def _submit(
@@ -273,10 +297,12 @@ class Daemon:
         self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
+        refuse_targets(jobs, NotifySettings() if self._settings is None else self._settings.notify)
         jobs = with_priorities(jobs, engine.view.tenants)
+        jobs = with_times(jobs, self.state.scheduling.queues)
         stored = [
             StoredJob(first + i, actor.name, self.state.cluster.now_s, job)
-            for i, job in enumerate(with_ids(jobs, first, actor, engine.jobs))
+            for i, job in enumerate(with_ids(jobs, first, actor, engine.jobs, self._task_of))
         ]
         used = UsedKey(actor.name, key, first, len(jobs), digest) if key else None
         journal.accept(stored, used)
@@ -306,7 +332,7 @@ class Daemon:
         self._submissions += len(stored)
         return [self._picture(self.state.engine.jobs[job.number]) for job in stored]
 
-    def jobs(
+    def jobs(  # noqa: PLR0913 - as in the query
         self,
         actor: Actor,
         *,
@@ -314,6 +340,7 @@ class Daemon:
         queue: str = "",
         user: str = "",
         name: str = "",
+        array: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -335,7 +362,7 @@ class Daemon:
                 spec = job.spec
                 if (queue and job.tenant != queue) or (user and spec.user != user):
                     continue
-                if name and spec.name != name:
+                if (name and spec.name != name) or (array and spec.array != array):
                     continue
                 out.append(self._picture(job))
                 if len(out) >= limit:
@@ -389,6 +416,55 @@ class Daemon:
 
         return self._do(act)
 
+    # --- arrays -----------------------------------------------------------------------------------
+
+    def array(self, array: str, actor: Actor) -> ArrayInfo:
+        """An array, by the id of its first job."""
+        return self._ask(lambda: self._picture_array(self._members(GET_ARRAY, array, actor)))
+
+    def cancel_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """End all of it for good."""
+        return self._request_array(CANCEL_ARRAY, "cancel", array, actor)
+
+    def hold_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Keep what is left of it out of the queue."""
+        return self._request_array(HOLD_ARRAY, "hold", array, actor)
+
+    def release_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Let what is held of it into the queue."""
+        return self._request_array(RELEASE_ARRAY, "release", array, actor)
+
+    def _request_array(
+        self, operation: Operation[Any], what: Any, name: str, actor: Actor
+    ) -> ArrayInfo:
+        def act() -> tuple[list[Input], Callable[[], ArrayInfo]]:
+            members = self._members(operation, name, actor)
+            detained = self.state.engine.lifecycle.detained
+            left = [job for job in members if not job.terminal]
+            if not left and what != "cancel":
+                raise ConflictError(f"array {name} is over: it cannot be {what}ed")
+            if what == "hold":
+                left = [job for job in left if job.index not in detained]
+            elif what == "release":
+                left = [job for job in left if job.index in detained]
+            wanted: list[Input] = [JobRequest(what, job.index, actor.name) for job in left]
+            return wanted, lambda: self._picture_array(members)
+
+        return self._do(act)
+
+    def _members(self, operation: Operation[Any], name: str, actor: Actor) -> list[Job]:
+        known = self.state.engine.jobs.values()
+        found = [job for job in known if job.spec.array == name and job.parent is None]
+        if not found:
+            raise NotFoundError(f"there is no array {name!r}: see `rota ls --all`")
+        check_job(operation, actor, name, found[0].spec.user)
+        return found
+
+    def _picture_array(self, jobs: Sequence[Job]) -> ArrayInfo:
+        return picture_array([self._picture(job) for job in jobs], jobs[0].spec.array_limit)
+
+    # --- questions --------------------------------------------------------------------------------
+
     def _makes_sense(self, what: str, job: Job) -> bool:
         """False if it is so already; raises if it cannot be."""
         if job.terminal:
@@ -399,10 +475,10 @@ class Daemon:
         if what == "hold":
             return not held
         if what == "release" and not held:
-            if job.phase == Phase.HELD:
+            if job.phase == Phase.HELD and job.index not in self.state.engine.lifecycle.returning:
                 reason = self.state.projection.held_for(job.index).label
                 raise ConflictError(f"job {job.id} is held for {reason}, not on request")
-            return False
+            return job.phase == Phase.HELD  # it failed: it is tried again at once
         return True
 
     def _find(self, operation: Operation[Any], name: str, actor: Actor) -> Job:
@@ -421,9 +497,20 @@ class Daemon:
         state = self.state
         epoch, view = self.store.epoch_unix, state.engine.view
         found = picture_job(job, state.cluster, state.projection, epoch, view)
-        if job.phase == Phase.HELD and not found.message:
-            found.message = state.engine.scheduler.why_held(job, view)
+        lifecycle = state.engine.lifecycle
+        found.failures = lifecycle.failures.get(job.index, 0)
+        found.task = self._task_of(job)
+        if job.phase == Phase.HELD:
+            found.message = found.message or state.engine.scheduler.why_held(job, view)
+            found.waits_for = state.engine.arrivals.blockers(job)
+            if job.index in lifecycle.returning:
+                found.retry_at = epoch + lifecycle.returning[job.index]
         return found
+
+    def _task_of(self, job: Job) -> int | None:
+        """Its number in its array; None: it is in none."""
+        task = self.state.launch_of(job).task if job.spec.array else None
+        return None if task is None else task.index
 
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
@@ -465,12 +552,26 @@ class Daemon:
             refuse_impossible([job], self.loop.driver)
             first = self.loop.journal.next_number()
             ranked = with_priorities([job], engine.view.tenants)
-            (file,) = with_ids(ranked, first, actor, engine.jobs)
+            timed = with_times(ranked, self.state.scheduling.queues)
+            (file,) = with_ids(timed, first, actor, engine.jobs, self._task_of)
             spec = to_spec(file, str(first), self.state.cluster.now_s, actor.name)
             proposal = Proposal(spec=spec, behaviour=to_behaviour(file, spec), index=first)
             return ClusterOutlook(self.state, proposal=proposal)
 
         return self._ask(freeze)
+
+    def audit(self) -> list[Finding]:
+        """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+
+        def facts() -> AuditFacts:
+            users = {job.spec.user for job in self.state.engine.view.active.values()}
+            allowed = {
+                user: Allowance.of(self._permissions, self.access.people.find(user)).max_jobs
+                for user in users
+            }
+            return audit_facts(self.state, allowed)
+
+        return find(self._ask(facts))
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
@@ -780,6 +881,10 @@ class Daemon:
         """Whose token is it?"""
         return self.access.authenticate(token)
 
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
+        return self.access.holder(digest)
+
     def recognise(self, certificate: str) -> Actor | None:
         """Whose certificate has this SHA-256?"""
         return self.access.members.recognise(certificate)
@@ -912,6 +1017,18 @@ class Daemon:
         if ended:
             self.note(f"session {session} ended by {actor.name}")
         return ended
+
+    def keep_browser(self, browser: KeptBrowser) -> None:
+        """Let a browser come again with its key."""
+        self._browsers.keep(browser)
+
+    def kept_browser(self, key: str) -> KeptBrowser | None:
+        """The browser that has this key, if it may come again."""
+        return self._browsers.find(key)
+
+    def forget_browser(self, session: str) -> None:
+        """A browser's session was ended, by its id."""
+        self._browsers.forget(session)
 
     def begin_session(self, name: str, seconds: float) -> MadeSession:
         """Somebody has shown who they are."""

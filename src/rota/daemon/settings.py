@@ -14,10 +14,11 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
+from rota.jobfile.quantities import duration_s
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
-BACKENDS = ("local", "slurm", "pretend")
+BACKENDS = ("local", "slurm", "kubernetes", "pretend")
 LEAST_LEASE_S = 1.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 1.0, 30 * 86_400.0
 LEAST_DAYS = 1.0  # that things are kept
@@ -36,6 +37,8 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     weight: float = 1.0  # for policies that share by weight
     lend: float | None = None  # GPUs of its quota that others may use; none: all
     borrow: float | None = None  # GPUs that it may use beyond its quota; none: up to its limit
+    max_time: str | float | None = None  # the longest time limit of a job: 24h, or seconds
+    default_time: str | float | None = None  # of jobs that do not say; none: max_time
 
 
 class Scheduling(
@@ -104,6 +107,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         None  # agents must join; none: if there is an authority (`rota tls`)
     )
     health_check: str = "auto"  # of the daemon's own nodes: auto (nvidia-smi, DCGM), off, a command
+    prolog: str = ""  # a command before each job on the daemon's own nodes; see `rota agent`
+    epilog: str = ""  # and one after it
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -117,6 +122,23 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     time_limit: str = ""  # as sbatch takes it; empty: the partition's default
     poll_s: float = 1.0  # between looks at Slurm
     parked_s: float = 6 * 3600.0  # how long a preempted job stays in Slurm's queue, held
+
+
+class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The backend `kubernetes`."""
+
+    kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the account of Rota's own pod
+    context: str = ""  # of the kubeconfig; empty: its current one
+    namespace: str = ""  # for the pods of jobs; empty: that of the context, else `default`
+    image: str = ""  # of jobs that name none
+    service_account: str = ""  # of the pods of jobs; empty: none, and no token in them
+    gpu_resource: str = "nvidia.com/gpu"  # what nodes offer and pods ask for
+    node_selector: dict[str, str] = {}  # labels of the nodes that Rota may use; empty: all
+    tolerations: tuple[str, ...] = ()  # keys of taints that pods of jobs tolerate
+    checkpoint_claim: str = ""  # a volume claim for ROTA_CHECKPOINT_DIR that all nodes can mount
+    lost_s: float = 120.0  # a node that is not ready for so long is lost
+    keep_s: float = 3600.0  # pods that ended stay so long, for `kubectl describe`
+    timeout_s: float = 20.0  # of a single request
 
 
 class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,6 +201,25 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     session_s: float = 12 * 3600.0  # how long a session lasts
 
 
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages are posted to, as JSON."""
+
+    url: str
+    secret_file: str = ""  # a file with a key: messages are signed with it (Rota-Signature)
+
+
+class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages about jobs may go; nowhere else."""
+
+    webhooks: dict[str, Webhook] = {}  # targets that jobs name: url, secret_file
+    allow: tuple[str, ...] = ()  # others that jobs may give: https://HOST/PATH, mailto:*@HOST
+    relay: str = ""  # the mail relay, HOST:PORT; empty: no mail
+    relay_tls: bool = False  # encrypt with STARTTLS
+    relay_user: str = ""  # empty: without a log-in
+    relay_password_file: str = ""  # a file with the password
+    mail_from: str = "rota@localhost"  # who the messages are from
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `rota.yaml`."""
 
@@ -188,7 +229,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
-    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nothing runs)
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, pretend
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     store: str = ""  # postgresql://USER@HOST:PORT/DATABASE; empty: a file in the state folder
     lease_s: float = 5.0  # on PostgreSQL: a leader that is silent for so long is replaced
@@ -210,9 +251,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     permissions: Permissions = Permissions()
     oidc: OidcSettings = OidcSettings()
     retention: Retention = Retention()
+    notify: NotifySettings = NotifySettings()
     local: LocalSettings = LocalSettings()
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
 
     @property
     def scheduling(self) -> Scheduling:
@@ -337,6 +380,7 @@ def _check(settings: Settings, where: str) -> None:
     _check_isolation(settings.isolation, where)
     _check_oidc(settings.oidc, f"{where}: oidc")
     _check_retention(settings.retention, f"{where}: retention")
+    _check_notify(settings.notify, f"{where}: notify")
     if not 0 < settings.handshake_s < INF:
         raise InputError(f"{where}: handshake_s is {settings.handshake_s:g}: give more than 0")
     if settings.backend not in BACKENDS:
@@ -412,6 +456,18 @@ def _check_oidc(oidc: OidcSettings, where: str) -> None:
         )
 
 
+def _check_notify(notify: NotifySettings, where: str) -> None:
+    urls = [(f"webhooks.{name}.url", hook.url) for name, hook in notify.webhooks.items()]
+    urls += [("allow", each) for each in notify.allow if not each.startswith("mailto:")]
+    for key, url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise InputError(f"{where}: {key} {masked(url)!r}: write https://HOST/PATH")
+    host, _, port = notify.relay.rpartition(":")
+    if notify.relay and (not host or not port.isdigit()):
+        raise InputError(f"{where}: relay {notify.relay!r}: write HOST:PORT, e.g. mail:25")
+
+
 def _check_retention(retention: Retention, where: str) -> None:
     for key in ("jobs_days", "folders_days", "keys_days", "journal_days"):
         days = getattr(retention, key)
@@ -451,10 +507,10 @@ def _check_shared(settings: Settings, where: str) -> None:
             f"local.lost_s ({settings.local.lost_s / 4:g}), so that agents outlive a change of "
             f"the leader"
         )
-    if settings.backend == "slurm":
+    if settings.backend in ("slurm", "kubernetes"):
         raise InputError(
-            f"{where}: store {shown!r} with the backend slurm: its files are in the state folder, "
-            f"which another daemon does not have: leave store empty"
+            f"{where}: store {shown!r} with the backend {settings.backend}: its files are in the "
+            f"state folder, which another daemon does not have: leave store empty"
         )
     if settings.backend == "local" and settings.cluster:
         raise InputError(
@@ -490,6 +546,10 @@ def _check_queue(queue: Queue, where: str) -> None:
         )
     if not 0 < queue.weight < INF:
         raise InputError(f"{where}: weight is {queue.weight:g}: give more than 0")
+    for key in ("max_time", "default_time"):
+        time = getattr(queue, key)
+        if time is not None and not duration_s(time, f"{where}: {key}"):
+            raise InputError(f"{where}: {key} is {time}: give more than 0")
 
 
 # --- mistakes, with the full path of the key and the keys of its level -------------------------

@@ -98,7 +98,7 @@ class ClusterState:
         topology = Topology(growth[0], levels, growing=True)
         for group in growth[1:]:
             topology.extend(group)
-        self.cluster = LiveCluster(topology, driver, self._launch_of, clock, mailbox)
+        self.cluster = LiveCluster(topology, driver, self.launch_of, clock, mailbox)
         self.engine = make_engine(
             self.compose(scheduling),
             self.cluster,
@@ -166,17 +166,18 @@ class ClusterState:
             spec = to_spec(job.file, str(job.number), job.submit_s, job.user, checked=True)
             # how long it will run is unknown: a policy that asks gets the owner's estimate
             out.append((job.number, spec, to_behaviour(job.file, spec)))
-            self._launches[job.number] = to_launch(job.file, checked=True)
+            self._launches[job.number] = to_launch(job.file, str(job.number), checked=True)
             if job.file.hold:
                 self.engine.lifecycle.detained.add(job.number)
         self.submissions.announce(out)
 
-    def _launch_of(self, job: Job) -> Launch:
+    def launch_of(self, job: Job) -> Launch:
+        """What it executes."""
         number = job.index if job.parent is None else job.parent.index
         launch = self._launches.get(number)
         if launch is None:
             launch = self._launches[number] = to_launch(
-                self._files(number, 1)[0].file, checked=True
+                self._files(number, 1)[0].file, str(number), checked=True
             )
         return launch
 

@@ -1,17 +1,23 @@
 """What has to be settled before jobs are accepted."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
 from rota.core.jobs import Job
 from rota.core.tenants import TenantTree
+from rota.core.words import brief
 from rota.daemon.access import owns_job, submitted_job
-from rota.daemon.settings import Permissions
+from rota.daemon.settings import Permissions, Queue
+from rota.jobfile.arrays import array_of
 from rota.jobfile.model import JobFile
+from rota.jobfile.plain import DEPENDENCIES
+from rota.jobfile.quantities import duration_s
 from rota.live.driver import Driver
 from rota.wire import USER, Actor, Person
+
+BACKOFF_S = 10.0  # before the first retry of a job that does not say
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -105,35 +111,166 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"interactive: the backend {driver.name!r} gives jobs no terminal: leave it out"
             )
+        for key in ("pre_stop", "warn_signal"):
+            if not able.hooks and getattr(job.checkpoint, key):
+                raise InputError(
+                    f"checkpoint: {key}: the backend {driver.name!r} cannot do that: let the job "
+                    "trap SIGTERM instead"
+                )
         if not able.several_nodes and job.nodes > 1:
             raise InputError(f"nodes {job.nodes}: the backend {driver.name!r} runs jobs on one")
 
 
 def with_ids(
-    jobs: Sequence[JobFile], first: int, actor: Actor, others: Mapping[int, Job]
+    jobs: Sequence[JobFile],
+    first: int,
+    actor: Actor,
+    others: Mapping[int, Job],
+    task_of: Callable[[Job], int | None],
 ) -> list[JobFile]:
-    """`depends_on` by number: a name means the newest job of that name of the same owner.
+    """Dependencies by number: a name means the newest job or array of that name of the same owner.
 
     Users may only wait for jobs of their own: others would tell them what becomes of theirs.
     """
-    if not any(job.depends_on for job in jobs):
+    if not any(job.depends_on or job.after_any or job.after_fail for job in jobs):
         return list(jobs)
-    names = {
-        j.spec.name: j.id
-        for number, j in others.items()
-        if j.spec.name and submitted_job(actor, j.spec.user, number)
-    }
-    known = {number for number, j in others.items() if owns_job(actor, j.spec.user, number)}
-    names.update((job.name, str(first + i)) for i, job in enumerate(jobs) if job.name)
+    known = _KnownJobs(jobs, first, actor, others, task_of)
     return [
         msgspec.structs.replace(
             job,
-            depends_on=tuple(
-                _resolve(name, names, known, first, first + i) for name in job.depends_on
-            ),
+            **{
+                key: tuple(
+                    dict.fromkeys(
+                        found
+                        for name in getattr(job, key)
+                        for found in known.resolve(name, first + i, key)
+                    )
+                )
+                for key in DEPENDENCIES
+            },
         )
         for i, job in enumerate(jobs)
     ]
+
+
+class _KnownJobs:
+    """Jobs that others may depend on: by number, by name, as task (`17_3`) or array (`@17`)."""
+
+    def __init__(
+        self,
+        jobs: Sequence[JobFile],
+        first: int,
+        actor: Actor,
+        others: Mapping[int, Job],
+        task_of: Callable[[Job], int | None],
+    ) -> None:
+        self._others, self._task_of = others, task_of
+        self._jobs = jobs
+        self._numbers: dict[int, str] = {}  # the array of each; empty: none
+        self._names: dict[str, int] = {}
+        for number, job in others.items():
+            if owns_job(actor, job.spec.user, number):
+                self._numbers[number] = job.spec.array
+                if job.spec.name and submitted_job(actor, job.spec.user, number):
+                    self._names[job.spec.name] = number
+        self._present = first
+        self._new: dict[int, str] = {}
+        for i, new in enumerate(jobs):
+            found = array_of(new, str(first + i))
+            self._new[first + i] = found[0] if found else ""
+            if new.name:
+                self._names[new.name] = first + i
+
+    def resolve(self, name: str, number: int, key: str) -> list[str]:
+        """Ids of the jobs that a name of a dependency of job `number` means."""
+        found: list[int] = []
+        if name.startswith("@"):
+            found = self._array(name[1:], number)
+        elif name in self._names:
+            newest = self._names[name]
+            array = self._array_of(newest)
+            found = self._array(array, number) if array else [newest]
+        elif name.isascii() and name.isdigit():
+            found = [int(name)]
+        elif name.isascii() and name.replace("_", "", 1).isdigit():
+            array, _, task = name.partition("_")
+            found = self._task(array, task, number)
+        usable = [each for each in found if each in self._numbers or self._present <= each < number]
+        if not usable or len(usable) < len(found) or number in usable:
+            raise InputError(
+                f"{key} {name!r}: you have no such job: give the id or the name of an earlier one, "
+                "or @ID for a whole array"
+            )
+        return [str(each) for each in usable]
+
+    def _array_of(self, number: int) -> str:
+        return self._new.get(number) or self._numbers.get(number, "")
+
+    def _array(self, array: str, number: int) -> list[int]:
+        if not (array.isascii() and array.isdigit()):
+            return []
+        found = []
+        member = int(array)
+        while self._array_of(member) == array and member != number:
+            found.append(member)
+            member += 1
+        return found
+
+    def _task(self, array: str, task: str, number: int) -> list[int]:
+        """The job with this number in an array."""
+        for member in self._array(array, number):
+            if member in self._new:
+                index = self._jobs[member - self._present].task
+            else:
+                index = self._task_of(self._others[member])
+            if index == int(task):
+                return [member]
+        return []
+
+
+def with_times(jobs: Sequence[JobFile], queues: Sequence[Queue]) -> list[JobFile]:
+    """Time limits as their queues have them, and the pause before a retry.
+
+    Raises:
+        InputError: A job asks for more time than its queue gives.
+    """
+    by_name = {queue.name: queue for queue in queues}
+    return [_with_times(job, by_name) for job in jobs]
+
+
+def _with_times(job: JobFile, queues: Mapping[str, Queue]) -> JobFile:
+    most, usual = queue_times(job.queue, queues)
+    limit = job.time_limit
+    if limit is None:
+        limit = usual if usual is not None else most
+    elif most is not None and duration_s(limit, "time_limit") > most:
+        raise InputError(
+            f"time_limit {limit}: queue {job.queue!r} gives at most {brief(most)} (max_time): ask "
+            "for less, or for another queue"
+        )
+    backoff = job.backoff
+    if backoff is None and job.retries:
+        backoff = BACKOFF_S
+    if limit == job.time_limit and backoff == job.backoff:
+        return job
+    return msgspec.structs.replace(job, time_limit=limit, backoff=backoff)
+
+
+def queue_times(name: str, queues: Mapping[str, Queue]) -> tuple[float | None, float | None]:
+    """The longest time limit in a queue, with those it is a part of, and the usual one."""
+    most: float | None = None
+    usual: float | None = None
+    queue = queues.get(name)
+    while queue is not None:
+        if queue.max_time is not None:
+            here = duration_s(queue.max_time, f"queues.{queue.name}.max_time")
+            most = here if most is None else min(most, here)
+        if usual is None and queue.default_time is not None:
+            usual = duration_s(queue.default_time, f"queues.{queue.name}.default_time")
+        queue = queues.get(queue.parent)
+    if most is not None and usual is not None:
+        usual = min(most, usual)
+    return most, usual
 
 
 def with_priorities(jobs: Sequence[JobFile], tenants: TenantTree) -> list[JobFile]:
@@ -155,18 +292,3 @@ def _value(job: JobFile, tenants: TenantTree) -> int:
         return tenants.class_named(job.priority_class).value
     except ClusterSpecError as error:
         raise InputError(f"priority_class: {error}") from error
-
-
-def _resolve(
-    name: str, names: dict[str, str], known: Container[int], first: int, number: int
-) -> str:
-    found = names.get(name)
-    if found is None and name.isascii() and name.isdigit():
-        given = int(name)
-        if given in known or first <= given < number:
-            found = str(given)
-    if found is None or found == str(number):
-        raise InputError(
-            f"depends_on {name!r}: you have no such job: give the id or the name of an earlier one"
-        )
-    return found

@@ -114,10 +114,16 @@ class Arrivals:
 
     def blockers(self, job: Job) -> list[str]:
         """Ids that the job waits for. A job that was never seen counts: it may come later."""
+        spec = job.spec
         out = []
-        for name in dict.fromkeys(job.spec.depends_on):
+        for name in spec.dependencies:
             other = self.by_id.get(name)
-            if other is None or other.phase != DONE:
+            if other is None or not other.terminal:
+                out.append(name)
+            elif other.phase == DONE:
+                if name in spec.after_fail:
+                    out.append(name)
+            elif name in spec.depends_on:
                 out.append(name)
         return out
 
@@ -126,6 +132,14 @@ class Arrivals:
         for name in job.spec.depends_on:
             other = self.by_id.get(name)
             if other is not None and other.terminal and other.phase != DONE:
+                return name
+        return ""
+
+    def spared(self, job: Job) -> str:
+        """The id of a job that is done although this one waits for its failure; empty: none."""
+        for name in job.spec.after_fail:
+            other = self.by_id.get(name)
+            if other is not None and other.phase == DONE:
                 return name
         return ""
 

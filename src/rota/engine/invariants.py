@@ -389,7 +389,7 @@ def _check_seen(
         want = "cluster" if job.moving else PLACES.get(job.phase)
         if want == "cluster" and not scheduler.policy.preemptive:
             want = None  # nobody needs their order
-        if want == "admission queue" and (number in blocked or number in engine.lifecycle.detained):
+        if want == "admission queue" and (number in blocked or engine.lifecycle.is_outside(job)):
             want = None  # not announced
         if seen.pop(number, None) != want:
             raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")

@@ -22,6 +22,7 @@ from rota.core.jobs import (
     RUNNING,
     STARTING,
     STOPPING,
+    TIMEOUT,
     WAITING,
     Behaviour,
     Job,
@@ -34,6 +35,8 @@ from rota.core.ports import Cluster
 from rota.core.reasons import Reason
 from rota.core.topology import Vertex
 from rota.core.view import View
+from rota.core.words import duration
+from rota.engine.arrays import ArrayGate
 from rota.engine.arrivals import Arrivals
 from rota.engine.executor import Executor, on_cluster
 from rota.engine.log import Log
@@ -47,6 +50,7 @@ ENDINGS = {
     FAILED: Record.FAILED,
     REJECTED: Record.REJECTED,
     CANCELLED: Record.CANCELLED,
+    TIMEOUT: Record.TIMEOUT,
 }
 
 
@@ -75,6 +79,9 @@ class Lifecycle:
         self.forgotten = 0  # except those that are over and were let go
         self.detained: set[int] = set()  # jobs that are kept out of the queue on request
         self.backlog: list[Event] = []
+        self.arrays = ArrayGate()
+        self.failures: dict[int, int] = {}  # by job: runs that failed and were tried again
+        self.returning: dict[int, float] = {}  # by job that failed: when it is tried again
         self._logged_shapes = 0
 
     def event(self, kind: int, subject: Job | Vertex) -> Event:
@@ -95,14 +102,15 @@ class Lifecycle:
         arrivals = self.arrivals
         for index, spec, behaviour in submissions:
             job = arrivals.job(index, spec, behaviour)
-            tasks = arrivals.tasks(job) if not job.shape.request.gang else ()
+            shape = job.shape
+            tasks = () if shape.gang else arrivals.tasks(job)
             if self._logged_shapes < len(arrivals.shapes):
                 self._log_shapes()
-            tenant = log.tenants.get(spec.tenant)
+            tenant = log.tenants.get(job.tenant)
             if tenant is None:
-                tenant = log.tenant(now_s, spec.tenant)
-            log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
-            log.names.append(spec.id)
+                tenant = log.tenant(now_s, job.tenant)
+            log.rows += (now_s, R_SUBMIT, index, shape.number, tenant, job.gpus)
+            log.names.append(job.id)
             self.jobs[index] = job
             if tasks or arrivals.linked:
                 self._submit_linked(job, tasks, passed)
@@ -124,16 +132,56 @@ class Lifecycle:
             job.version = self.view.version
             self.view.active[job.index] = job
             blockers = self.arrivals.blockers(job)
-            failed = self.arrivals.hopeless(job) if blockers else ""
-            if failed:
-                self.reject(job, f"depends on job {failed}, which did not finish")
-            elif blockers or job.index in self.detained:
+            if blockers and self._give_up(job, passed):
+                continue
+            reason = self._keeps_out(job, blockers)
+            if reason:
                 machine.hold(job)
                 self.arrivals.await_all(job, blockers)
-                reason = Reason.DEPENDENCY if blockers else Reason.ADMISSION
                 log.row(now_s, Record.HELD, job.index, -1, -1, reason)
             else:
                 passed.append(self.event(JOB_SUBMIT, job))
+
+    def _keeps_out(self, job: Job, blockers: Collection[str]) -> Reason:
+        """Why it may not enter the queue now; NONE: it may."""
+        if blockers:
+            return Reason.DEPENDENCY
+        if job.index in self.detained:
+            return Reason.ADMISSION
+        if job.index in self.returning:
+            return Reason.BACKOFF
+        return Reason.NONE if self.arrays.enter(job) else Reason.ARRAY
+
+    def is_outside(self, job: Job) -> bool:
+        """Is it kept out of the queue by something else than a dependency or an admission?"""
+        index = job.index
+        return index in self.detained or index in self.returning or self.arrays.is_outside(job)
+
+    def _give_up(self, job: Job, passed: list[Event]) -> bool:
+        """End a job whose dependencies cannot come true any more; did it?"""
+        arrivals = self.arrivals
+        failed = arrivals.hopeless(job)
+        if failed:
+            self.reject(job, f"depends on job {failed}, which did not finish")
+            return True
+        spared = arrivals.spared(job)
+        if spared:
+            text = f"was to run only if job {spared} failed, which finished"
+            self.cancel(job, arrivals.by_id[spared], passed, text=text)
+        return bool(spared)
+
+    def _let_in(self, job: Job, passed: list[Event], *, text: str = "") -> None:
+        """Into the queue with a job that was held, unless something keeps it out."""
+        now_s = self.view.now_s
+        reason = self._keeps_out(job, self.arrivals.blockers(job))
+        if reason:
+            self.log.row(now_s, Record.HELD, job.index, -1, -1, reason)
+            return
+        machine.admit(job)
+        self.log.row(now_s, Record.ADMITTED, job.index)
+        if text:
+            self.log.text(text)
+        passed.append(self.event(JOB_SUBMIT, job))
 
     def _log_shapes(self) -> None:
         for shape in self.arrivals.shapes[self._logged_shapes :]:
@@ -163,17 +211,11 @@ class Lifecycle:
                 self.timers.progressing(subject, now_s)
                 passed.append(event)
             elif kind == ev.JOB_STOPPED:
-                if executor.stopped(subject, now_s, at_s):
-                    passed.append(event)
-                    if subject.index in self.detained:
-                        self._detain(subject, passed)
+                self._has_stopped(event, passed)
             elif kind == ev.JOB_FAILED:
-                planned = subject.phase != STOPPING or subject.index in executor.moving
-                machine.fail(subject, at_s)
-                self.log.row(now_s, Record.FAILED, subject.index)
-                self.log.text(self.cluster.failure(subject))
-                self._ended(subject, passed, True, planned)  # noqa: FBT003 - hot
-                passed.append(event)
+                self._failed(event, passed)
+            elif kind == ev.JOB_TIMEOUT:
+                self._end_badly(event, TIMEOUT, passed)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 if subject.up != (kind == ev.NODE_UP):  # outages may overlap
                     if not subject.closed:  # else its scheduler does not use it anyway
@@ -190,6 +232,8 @@ class Lifecycle:
             executor.launch_deferred(now_s)
         if executor.begun:
             passed += self.begun()
+        if self.arrays.freed:
+            self.take_turns(passed)
         return passed
 
     def begun(self) -> list[Event]:
@@ -220,6 +264,68 @@ class Lifecycle:
             self._open(subject, passed)
         else:
             passed.append(event)
+
+    def _failed(self, event: Event, passed: list[Event]) -> None:
+        """A run failed: that is the end of the job, or it is tried again."""
+        at_s, _, _, job, _ = event
+        failures = self.failures.get(job.index, 0) + 1
+        if failures > job.spec.retries:
+            self._end_badly(event, FAILED, passed)
+            return
+        self.failures[job.index] = failures
+        if job.phase == STOPPING:  # it was to make room anyway
+            self._has_stopped((at_s, ev.JOB_STOPPED, event[2], job, event[4]), passed)
+            return
+        self._lost(job, at_s, passed)
+        wait_s = job.spec.backoff_after(failures)
+        if wait_s > 0:
+            self._send_back(job, wait_s, passed)
+
+    def _send_back(self, job: Job, wait_s: float, passed: list[Event]) -> None:
+        """It is tried again, but not at once."""
+        now_s = self.view.now_s
+        tries, most = self.failures[job.index], job.spec.retries + 1
+        machine.hold(job)
+        self.returning[job.index] = now_s + wait_s
+        self.timers.arm(now_s + wait_s, job)
+        self.log.row(now_s, Record.HELD, job.index, -1, -1, Reason.BACKOFF)
+        self.log.text(
+            f"try {tries} of {most} failed ({self.cluster.failure(job) or 'no reason is known'}): "
+            f"the next one {duration(wait_s)} later"
+        )
+        passed.append(self.event(ev.JOB_HELD, job))
+
+    def readmit(self, events: list[Event]) -> None:
+        """Let those in that have waited long enough since they failed; their timers are done."""
+        now_s = self.view.now_s
+        due = [
+            event[3]
+            for event in events
+            if event[1] == ev.LEVEL and self.returning.get(event[3].index, ev.INF) <= now_s
+        ]
+        events[:] = [event for event in events if event[1] != ev.LEVEL or event[3] not in due]
+        for job in due:
+            del self.returning[job.index]
+            if job.phase == HELD and job.index not in self.detained:
+                self._let_in(job, events)
+
+    def _end_badly(self, event: Event, phase: int, passed: list[Event]) -> None:
+        """It failed, or reached its time limit; for the scheduler that is the same."""
+        at_s, _, number, job, epoch = event
+        planned = job.phase != STOPPING or job.index in self.executor.moving
+        (machine.time_out if phase == TIMEOUT else machine.fail)(job, at_s)
+        self.log.row(self.view.now_s, ENDINGS[phase], job.index)
+        self.log.text(self.cluster.failure(job))
+        self._ended(job, passed, True, planned)  # noqa: FBT003 - hot
+        passed.append((at_s, ev.JOB_FAILED, number, job, epoch))
+
+    def _has_stopped(self, event: Event, passed: list[Event]) -> None:
+        """Its resources are free again after a stop."""
+        at_s, _, _, job, _ = event
+        if self.executor.stopped(job, self.view.now_s, at_s):
+            passed.append(event)
+            if job.index in self.detained:
+                self._detain(job, passed)
 
     def _lost(self, job: Job, at_s: float, passed: list[Event]) -> None:
         """Its run came to nothing, and that was not its fault (or it is to be tried again)."""
@@ -272,6 +378,10 @@ class Lifecycle:
         if job.phase == DONE:
             view.finished.append(job)
         self.executor.ended(job, held, planned)
+        if self.returning:
+            self.returning.pop(job.index, None)
+        if job.spec.array_limit:
+            self.arrays.leave(job)
         if self.arrivals.waiting_for:
             self._resolve_dependants(job, passed)
         if job.parent is not None and not job.parent.terminal:
@@ -293,22 +403,29 @@ class Lifecycle:
 
     def _resolve_dependants(self, job: Job, passed: list[Event]) -> None:
         for dependant in self.arrivals.released_by(job):
-            if dependant.terminal:
+            if dependant.phase != HELD:  # over, or let in when another one ended just now
                 continue
-            if job.phase != DONE:
-                self.reject(dependant, f"depends on job {job.id}, which did not finish")
-            elif not self.arrivals.blockers(dependant) and dependant.index not in self.detained:
-                machine.admit(dependant)
-                self.log.row(self.view.now_s, Record.ADMITTED, dependant.index)
-                passed.append(self.event(JOB_SUBMIT, dependant))
+            if self._give_up(dependant, passed):
+                continue
+            if not self.arrivals.blockers(dependant) and dependant.index not in self.detained:
+                self._let_in(dependant, passed)
+
+    def take_turns(self, passed: list[Event]) -> None:
+        """Some of an array are over, or held: the next may enter."""
+        for index in self.arrays.turns():
+            self._let_in(self.jobs[index], passed)
 
     def forget(self) -> None:
         """Let go of all jobs that are over: the log has what they did."""
-        over = [index for index, job in self.jobs.items() if job.phase >= DONE]
-        for index in over:
-            del self.jobs[index]
-        self.view.finished.clear()
-        self.forgotten += len(over)
+        jobs, finished = self.jobs, self.view.finished
+        before = len(jobs)
+        for job in finished:
+            jobs.pop(job.index, None)
+        if len(jobs) > len(self.view.active):  # some ended otherwise, or consist of tasks
+            for index in [index for index, job in jobs.items() if job.phase >= DONE]:
+                del jobs[index]
+        finished.clear()
+        self.forgotten += before - len(jobs)
 
     def discard(self, jobs: Sequence[Job]) -> set[int]:
         """Let go of whole jobs to which nothing refers any more; their numbers, and of tasks."""
@@ -317,6 +434,7 @@ class Lifecycle:
             self.arrivals.discard(job)
         for index in gone:
             del self.jobs[index]
+            self.failures.pop(index, None)
         self.view.finished[:] = [job for job in self.view.finished if job.index not in gone]
         self.timers.discard(gone)
         return gone
@@ -343,6 +461,8 @@ class Lifecycle:
         self.log.row(self.view.now_s, Record.HELD, job.index, -1, -1, Reason.ADMISSION)
         self.log.text(self.cluster.failure(job) or "held on request")
         passed.append(self.event(ev.JOB_HELD, job))
+        if job.spec.array_limit:
+            self.arrays.leave(job)
 
     def _release(self, job: Job, passed: list[Event]) -> None:
         if job.family is not None and job.parent is None:
@@ -351,14 +471,8 @@ class Lifecycle:
             return
         self.detained.discard(job.index)
         if job.phase == HELD:
-            now_s = self.view.now_s
-            if self.arrivals.blockers(job):
-                self.log.row(now_s, Record.HELD, job.index, -1, -1, Reason.DEPENDENCY)
-                return
-            machine.admit(job)
-            self.log.row(now_s, Record.ADMITTED, job.index)
-            self.log.text(self.cluster.failure(job))
-            passed.append(self.event(JOB_SUBMIT, job))
+            self.returning.pop(job.index, None)  # whoever wants it now need not wait
+            self._let_in(job, passed, text=self.cluster.failure(job))
 
     def _expel(self, job: Job, passed: list[Event], why: str) -> None:
         """Stop it in good order, although no plan says so: it was requested."""
@@ -371,8 +485,9 @@ class Lifecycle:
     def announce(self) -> None:
         """Tell a new scheduler of the jobs that wait; a former admission holds none any more."""
         for job in list(self.view.active.values()):
-            kept_out = job.index in self.detained or self.arrivals.blockers(job)
-            if job.phase == HELD and not kept_out:
+            if job.index in self.returning:
+                self.timers.arm(self.returning[job.index], job)
+            if job.phase == HELD and not self._keeps_out(job, self.arrivals.blockers(job)):
                 machine.admit(job)
                 self.log.row(self.view.now_s, Record.ADMITTED, job.index)
             if job.phase == WAITING:
@@ -421,6 +536,9 @@ class Lifecycle:
             "history": [job.index for job in self.view.finished],
             "waiting_for": [(name, [j.index for j in jobs]) for name, jobs in waiting_for.items()],
             "backlog": [_plain(event) for event in self.backlog],
+            "failures": list(self.failures.items()),
+            "returning": list(self.returning.items()),
+            "arrays": self.arrays.snapshot(),
         }  # fmt: skip
 
     def remake(
@@ -445,7 +563,7 @@ class Lifecycle:
         for index, spec, behaviour in submissions:
             request = None if refined is None else refined.get(index, spec.request)
             whole = self.jobs[index] = arrivals.job(index, spec, behaviour, request)
-            if not whole.shape.request.gang:
+            if not whole.shape.gang:
                 arrivals.next_task = first_task.get(index, arrivals.next_task)
                 self.jobs.update((task.index, task) for task in arrivals.tasks(whole))
             if arrivals.linked:
@@ -457,6 +575,9 @@ class Lifecycle:
         """Resume from the state of `snapshot`, after the jobs were made again."""
         view, jobs = self.view, self.jobs
         self.detained = set(state["detained"])
+        self.failures = dict(state["failures"])
+        self.returning = dict(state["returning"])
+        self.arrays.restore(state["arrays"])
         self.arrivals.waiting_for = {k: [jobs[i] for i in v] for k, v in state["waiting_for"]}
         view.active.update((index, jobs[index]) for index in state["active"])
         view.finished.extend(jobs[index] for index in state["history"])

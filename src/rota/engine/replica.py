@@ -15,6 +15,7 @@ from rota.core.jobs import (
     RUNNING,
     STARTING,
     STOPPING,
+    TIMEOUT,
     WAITING,
     Job,
     Phase,
@@ -30,6 +31,7 @@ ENDINGS: dict[int, int] = {
     Record.FAILED: FAILED,
     Record.REJECTED: REJECTED,
     Record.CANCELLED: CANCELLED,
+    Record.TIMEOUT: TIMEOUT,
 }
 
 FROM: dict[int, tuple[int, ...]] = {
@@ -45,6 +47,7 @@ FROM: dict[int, tuple[int, ...]] = {
     Record.ADMITTED: (HELD,),
     Record.DONE: (RUNNING, STOPPING),  # it may be quicker than the stop
     Record.FAILED: (STARTING, RUNNING, STOPPING),
+    Record.TIMEOUT: (STARTING, RUNNING, STOPPING),
     Record.REJECTED: (WAITING, HELD),
     Record.CANCELLED: (HELD, WAITING, STARTING, RUNNING, STOPPING),
 }

@@ -11,7 +11,8 @@ Versions of the state:
 * 4: requests that a placement refined are saved, and the placement's state is apart from that of
   admission;
 * 5: what jobs have told of themselves, and the levels of their progress that are watched;
-* 6: the numbers of shapes and tasks, which the jobs do not tell once some of them are forgotten.
+* 6: the numbers of shapes and tasks, which the jobs do not tell once some of them are forgotten;
+* 7: how often jobs failed, when they are tried again, and who of an array is let in.
 """
 
 import zlib
@@ -29,7 +30,7 @@ from rota.core.jobs import Request
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 6
+VERSION = 7
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
@@ -210,7 +211,19 @@ def _from_5(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "shapes": None, "tasks": None, "next_task": 0}
 
 
+def _from_6(state: dict[str, Any]) -> dict[str, Any]:
+    """The runs of a living cluster counted the failures; nobody waited, and no array was limited.
+
+    A simulated job that failed was over.
+    """
+    cluster = state["cluster"]
+    runs = dict(cluster["runs"]) if "runs" in cluster else {}
+    failures = runs.pop("failures", [])
+    cluster = {**cluster, "runs": runs} if runs else {**cluster, "limits": []}
+    return {**state, "failures": failures, "returning": [], "arrays": [], "cluster": cluster}
+
+
 FIELDS_OF_3 = FIELDS
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5,
+    2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5, 6: _from_6,
 }  # fmt: skip

@@ -1,13 +1,14 @@
 """What a job may say: limits that keep a hostile or mistaken submission from doing harm."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import PurePosixPath
 
 from rota.core.errors import InputError
 from rota.core.launch import PER_GPU, PER_NODE
 from rota.core.manifest import UPLOAD
+from rota.jobfile.arrays import array_plan
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.jobfile.quantities import duration_s, memory_gib, shown
 
@@ -28,6 +29,9 @@ LARGEST_PRIORITY = 10**9
 MOST_SPEEDS = 100
 LARGEST_SPEED = 1000
 DIGITS = 6  # behind the point of a part of a GPU
+NOTIFY_EVENTS = ("start", "end", "fail", "preempt", "soon")
+MOST_TARGETS, LONGEST_TARGET = 10, 500
+SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM")  # by which a job can be warned
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -39,6 +43,11 @@ def check(job: JobFile, where: str = "job") -> None:
         raise InputError(f"{where}: run is empty: write what the job executes")
     for key in ("run", "setup"):
         _check_text(f"{where}: {key}", getattr(job, key), LONGEST_SCRIPT)
+    _check_text(f"{where}: checkpoint: pre_stop", job.checkpoint.pre_stop, LONGEST_SCRIPT)
+    _check_notify(where, job)
+    _check_signal(f"{where}: checkpoint: warn_signal", job.checkpoint.warn_signal)
+    if job.array:
+        array_plan(job.array, f"{where}: array")
     for key in ("name", "queue", "group", "model"):
         check_name(f"{where}: {key}", getattr(job, key))
     _check_folder(f"{where}: workdir", job.workdir)
@@ -194,19 +203,58 @@ def _check_speeds(where: str, speeds: Mapping[str, float]) -> None:
 def _check_limits(where: str, job: JobFile) -> None:
     for key, value, least, most in (
         ("checkpoint: grace_s", job.checkpoint.grace_s, 0, LONGEST_GRACE_S),
+        ("checkpoint: warn_s", job.checkpoint.warn_s, 0, LONGEST_GRACE_S),
         ("retries", job.retries, 0, MOST_RETRIES),
         ("priority", job.priority, -LARGEST_PRIORITY, LARGEST_PRIORITY),
     ):
         if not least <= value <= most:
             raise InputError(f"{where}: {key} is {value:g}: give {least:,} to {most:,}")
-    for key, time in (("deadline", job.deadline), ("estimate", job.estimate)):
+    if job.backoff is not None:
+        duration_s(job.backoff, f"{where}: backoff")
+    for key, time in (
+        ("deadline", job.deadline), ("estimate", job.estimate), ("time_limit", job.time_limit),
+    ):  # fmt: skip
         if time is not None and not duration_s(time, f"{where}: {key}"):
             raise InputError(f"{where}: {key} is {shown(time)}: give more than 0, or leave it out")
-    if len(job.depends_on) > MOST_DEPENDENCIES:
+    for key, others in (
+        ("depends_on", job.depends_on), ("after_any", job.after_any),
+        ("after_fail", job.after_fail),
+    ):  # fmt: skip
+        _check_dependencies(f"{where}: {key}", others)
+    both = set(job.after_fail).intersection(job.depends_on)
+    if both:
         raise InputError(
-            f"{where}: depends_on names {len(job.depends_on):,} jobs: at most {MOST_DEPENDENCIES:,}"
+            f"{where}: after_fail and depends_on both name {shown(min(both))}: it cannot both fail "
+            "and succeed: give it once"
         )
-    for other in job.depends_on:
-        check_name(f"{where}: depends_on", other)
+
+
+def _check_dependencies(where: str, others: Sequence[str]) -> None:
+    if len(others) > MOST_DEPENDENCIES:
+        raise InputError(f"{where} names {len(others):,} jobs: at most {MOST_DEPENDENCIES:,}")
+    for other in others:
+        check_name(where, other)
         if not other:
-            raise InputError(f"{where}: depends_on has an empty name: give ids or names of jobs")
+            raise InputError(f"{where} has an empty name: give ids or names of jobs")
+
+
+def _check_notify(where: str, job: JobFile) -> None:
+    if len(job.notify) > MOST_TARGETS:
+        raise InputError(f"{where}: notify names {len(job.notify)} targets: at most {MOST_TARGETS}")
+    for target in job.notify:
+        _check_unicode(f"{where}: notify", target)
+        if not target or len(target) > LONGEST_TARGET or _CONTROL.search(target) or " " in target:
+            raise InputError(
+                f"{where}: notify is {shown(target)}: give a webhook's name, mailto:NAME@HOST or "
+                "a URL"
+            )
+    for event in job.notify_on:
+        if event not in NOTIFY_EVENTS:
+            raise InputError(
+                f"{where}: notify_on is {shown(event)}: give one of {', '.join(NOTIFY_EVENTS)}"
+            )
+
+
+def _check_signal(where: str, name: str) -> None:
+    if name and name not in SIGNALS:
+        raise InputError(f"{where} is {shown(name)}: give one of {', '.join(SIGNALS)}")

@@ -4,7 +4,8 @@ from functools import lru_cache
 
 from rota.core.events import INF
 from rota.core.jobs import UNKNOWN, Behaviour, JobSpec, Request, TaskGroup
-from rota.core.launch import Launch
+from rota.core.launch import ArrayTask, Launch
+from rota.jobfile.arrays import array_of
 from rota.jobfile.check import check, gpu_types
 from rota.jobfile.model import GpuRange, JobFile
 from rota.jobfile.quantities import duration_s, memory_gib
@@ -53,8 +54,9 @@ def to_spec(
     """The submission as the engine knows it; `depends_on` is taken over as it was written."""
     where = f"job {id}"
     request = to_request(job, where, checked=checked)
-    deadline = job.deadline
-    estimate = job.estimate
+    deadline, estimate, limit = job.deadline, job.estimate, job.time_limit
+    limit_s = INF if limit is None else duration_s(limit, "time_limit")
+    array, plan = array_of(job, id) or ("", None)
     return JobSpec(
         id,
         submit_s,
@@ -66,8 +68,14 @@ def to_spec(
         model=job.model,
         priority=job.priority,
         deadline_s=INF if deadline is None else submit_s + duration_s(deadline, "deadline"),
-        estimate_s=INF if estimate is None else duration_s(estimate, "estimate"),
+        estimate_s=limit_s if estimate is None else min(duration_s(estimate, "estimate"), limit_s),
         depends_on=job.depends_on,
+        limit_s=limit_s,
+        backoff_s=0.0 if job.backoff is None else duration_s(job.backoff, "backoff"),
+        after_any=job.after_any,
+        after_fail=job.after_fail,
+        array=array,
+        array_limit=0 if plan is None else plan.limit,
     )
 
 
@@ -78,8 +86,8 @@ def to_behaviour(job: JobFile, spec: JobSpec) -> Behaviour:
     return Behaviour(spec.estimate_s, dict(job.speeds) or None)
 
 
-def to_launch(job: JobFile, *, checked: bool = False) -> Launch:
-    """What a cluster is told to run."""
+def to_launch(job: JobFile, id: str = "", *, checked: bool = False) -> Launch:  # noqa: A002
+    """What a cluster is told to run for the job with this id."""
     if not checked:
         check(job)
     return Launch(
@@ -90,7 +98,18 @@ def to_launch(job: JobFile, *, checked: bool = False) -> Launch:
         per=job.per,
         grace_s=float(job.checkpoint.grace_s),
         checkpoint_dir=job.checkpoint.dir,
-        retries=job.retries,
         upload=job.upload,
         terminal=job.interactive,
+        pre_stop=job.checkpoint.pre_stop,
+        warn_s=float(job.checkpoint.warn_s),
+        warn_signal=job.checkpoint.warn_signal,
+        task=_task(job, id),
     )
+
+
+def _task(job: JobFile, id: str) -> ArrayTask | None:  # noqa: A002 - as above
+    found = array_of(job, id)
+    if found is None or job.task is None:
+        return None
+    array, plan = found
+    return ArrayTask(array, job.task, len(plan.indices), min(plan.indices), max(plan.indices))

@@ -24,8 +24,11 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the job wants to be stopped, and where it keeps its state."""
 
-    grace_s: float = 30.0
+    grace_s: float = 30.0  # between SIGTERM and SIGKILL
     dir: str = ""
+    pre_stop: str = ""  # a script that runs before SIGTERM, in the same time
+    warn_s: float = 60.0  # so long before its time limit it is warned in its error output
+    warn_signal: str = ""  # and by this signal: `USR1`
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,9 +50,17 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     model: str = ""
     checkpoint: Checkpoint = Checkpoint()
     retries: int = 0
-    depends_on: tuple[str, ...] = ()  # ids, or names of jobs of the same owner
+    depends_on: tuple[str, ...] = ()  # jobs that must succeed: ids, or names of your own
     hold: bool = False
     priority_class: str = ""  # one that the daemon declares, instead of `priority`
     speeds: Mapping[str, float] = msgspec.field(default_factory=dict)  # by GPU type; 1 if not named
     upload: str = ""  # files that were sent for it: `rota submit --upload DIR` sets it
     interactive: bool = False  # it runs on a terminal, to which its owner attaches
+    time_limit: str | float | None = None  # of running, in all its runs: `2h` or seconds
+    backoff: str | float | None = None  # before the first retry; each further one waits twice
+    after_any: tuple[str, ...] = ()  # jobs that must be over, however they end
+    after_fail: tuple[str, ...] = ()  # jobs that must end without success
+    array: str = ""  # one job for each of these numbers: `0-9`, at most four at once: `0-9%4`
+    task: int | None = None  # its number in the array; not for job files
+    notify: tuple[str, ...] = ()  # who is told: webhooks of the daemon, mailto:NAME@HOST, URLs
+    notify_on: tuple[str, ...] = ()  # of what: start, end, fail, preempt, soon; none: all of it

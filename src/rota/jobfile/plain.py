@@ -15,10 +15,12 @@ from rota.jobfile.documents import Translated, check_keys, convert, entry_of, lo
 from rota.jobfile.model import Checkpoint, GpuRange, JobFile, Resources
 from rota.jobfile.quantities import shown
 
-KEYS = JobFile.__struct_fields__
+KEYS = tuple(key for key in JobFile.__struct_fields__ if key != "task")
 NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoint": Checkpoint}
 # values that are not one text
-_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", "depends_on")
+DEPENDENCIES = ("depends_on", "after_any", "after_fail")
+LISTS = (*DEPENDENCIES, "notify", "notify_on")
+_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", *LISTS)
 _CLOUD_KEYS = ("config", "api_server", "event_callback", "experimental", "service", "volumes")
 _CLOUD_RESOURCES = (
     "any_of", "autostop", "cloud", "disk_size", "disk_tier", "image_id", "infra", "instance_type",
@@ -65,9 +67,9 @@ def job_from(entries: Mapping[str, Any], where: str) -> JobFile:
             values[key] = _nested(value, NESTED[key], f"{where}: {key}")
         elif key == "envs":
             values[key] = _envs(entry_of(where, entries, key), f"{where}: envs")
-        elif key == "depends_on":
+        elif key in LISTS:
             several = value if isinstance(value, list | tuple) else [value]
-            values[key] = tuple(text_of(f"{where}: depends_on", item) for item in several)
+            values[key] = tuple(text_of(f"{where}: {key}", item) for item in several)
         else:
             values[key] = convert(value, types[key], f"{where}: {key}")
     return JobFile(**values)

@@ -48,7 +48,7 @@ def _is_script(text: str) -> bool:
 
 def _of_script(text: str, where: str) -> list[Translated]:
     found = sbatch.read_sbatch(text.replace("\r\n", "\n"), where)
-    return [item if item.job.workdir else _in_folder(item, ".") for item in found]
+    return [found if found.job.workdir else _in_folder(found, ".")]
 
 
 def _of_documents(text: str, where: str) -> list[Translated]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from rota.core.errors import InputError
+from rota.jobfile.arrays import array_plan
+from rota.jobfile.check import SIGNALS
 from rota.jobfile.documents import Translated
 from rota.jobfile.model import Checkpoint, JobFile, Resources
 from rota.jobfile.quantities import memory_gib, shown, slurm_time_s
@@ -69,7 +71,7 @@ _LEFT_OUT_FLAGS = (
 TAKES_VALUE = frozenset({*HONOURED, *LEFT_OUT} - {*_LEFT_OUT_FLAGS})
 
 MARK = re.compile(r"^#SBATCH(?=\s|$)", re.MULTILINE)
-MOST_ARRAY = 10_000
+_AFTER = {"afterok": "depends_on", "afterany": "after_any", "afternotok": "after_fail"}
 _SIGNAL_S = 60  # Slurm's default when --signal names no time
 _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 _SET_FLAGS = re.compile(r"-[eux]+")
@@ -93,8 +95,8 @@ class _Options(NamedTuple):
         self.warnings.append(f"{self.where}: --{key}: {why}")
 
 
-def read_sbatch(text: str, where: str) -> list[Translated]:
-    """The job of a script; several if it is an array."""
+def read_sbatch(text: str, where: str) -> Translated:
+    """The job of a script, which may be an array."""
     warnings: list[str] = []
     options = _Options(_directives(text, where, warnings), where, warnings)
     nodes = _nodes(options)
@@ -110,13 +112,16 @@ def read_sbatch(text: str, where: str) -> list[Translated]:
         nodes=nodes,
         queue=_queue(options),
         priority=_priority(options),
-        estimate=_estimate(options),
+        time_limit=_time_limit(options),
         checkpoint=_checkpoint(options),
-        depends_on=_dependencies(options),
         hold="hold" in options.given,
+        array=options.given.get("array", ""),
     )
+    job = msgspec.structs.replace(job, **_dependencies(options))
+    if job.array:
+        array_plan(job.array, f"{where}: --array")
     _note_differences(text, options, nodes, tasks)
-    return _array(Translated(job, ()), options)
+    return Translated(job, tuple(options.warnings))
 
 
 # --- lines ---------------------------------------------------------------------------------------
@@ -303,13 +308,10 @@ def _priority(options: _Options) -> int:
     return int(text)
 
 
-def _estimate(options: _Options) -> float | None:
+def _time_limit(options: _Options) -> float | None:
     if "time" not in options.given:
         return None
-    seconds = slurm_time_s(options.given["time"], f"{options.where}: --time")
-    if seconds is not None:
-        options.warn("time", "is an estimate here: nobody ends the job when it is over")
-    return seconds
+    return slurm_time_s(options.given["time"], f"{options.where}: --time")
 
 
 def _checkpoint(options: _Options) -> Checkpoint:
@@ -319,23 +321,26 @@ def _checkpoint(options: _Options) -> Checkpoint:
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", text.upper())
     if match is None:
         raise InputError(f"{options.where}: --signal is {shown(text)}: write TERM@SECONDS")
+    before_s = float(match[2] or _SIGNAL_S)
+    if match[1] in SIGNALS and match[1] != "TERM":  # so long before the time limit
+        return Checkpoint(warn_s=before_s, warn_signal=match[1])
     if match[1] not in ("TERM", "15"):
         options.warn("signal", f"Rota sends SIGTERM, not {match[1]}: trap that one")
-    return Checkpoint(grace_s=float(match[2] or _SIGNAL_S))
+    return Checkpoint(grace_s=before_s)
 
 
-def _dependencies(options: _Options) -> tuple[str, ...]:
+def _dependencies(options: _Options) -> dict[str, tuple[str, ...]]:
     text = options.given.get("dependency", "")
-    jobs: list[str] = []
+    found: dict[str, list[str]] = {}
     for part in filter(None, text.split(",")):
         kind, *ids = part.split(":")
-        if kind != "afterok" or not ids or not all(ids) or "?" in part or "+" in part:
+        if kind not in _AFTER or not ids or not all(ids) or "?" in part or "+" in part:
             raise InputError(
-                f"{options.where}: --dependency is {shown(part)}: only afterok:JOB[:JOB...] can "
-                f"be kept"
+                f"{options.where}: --dependency is {shown(part)}: only afterok:JOB[:JOB...], "
+                f"afterany and afternotok can be kept"
             )
-        jobs += ids
-    return tuple(jobs)
+        found.setdefault(_AFTER[kind], []).extend(ids)
+    return {key: tuple(jobs) for key, jobs in found.items()}
 
 
 def _exported(options: _Options) -> dict[str, str]:
@@ -368,50 +373,9 @@ def _note_differences(text: str, options: _Options, nodes: int, tasks: int) -> N
         )
     if re.search(r"^\s*(?:exec\s+)?srun\b", text, re.MULTILINE):
         warnings.append(f"{where}: the script calls srun, which needs Slurm on the node")
-    used = sorted(set(re.findall(r"\bSLURM_(?!ARRAY_TASK_ID\b)[A-Z_]+", text)))
+    used = sorted(set(re.findall(r"\bSLURM_(?!ARRAY_)[A-Z_]+", text)))
     if used:
         warnings.append(
             f"{where}: the script uses {', '.join(used[:8])}: outside Slurm use RANK, WORLD_SIZE, "
             f"NODE_RANK, ROTA_JOB_ID, ROTA_RESTART_COUNT"
         )
-
-
-def _array(one: Translated, options: _Options) -> list[Translated]:
-    text = options.given.get("array")
-    warnings = tuple(options.warnings)
-    if text is None:
-        return [msgspec.structs.replace(one, warnings=warnings)]
-    if "%" in text:
-        warnings = (
-            *warnings,
-            f"{options.where}: --array: how many run at once is up to the policy",
-        )
-    job = one.job
-    name = job.name or "array"
-    return [
-        Translated(
-            msgspec.structs.replace(
-                job, name=f"{name}-{index}", group=name,
-                envs={**job.envs, "SLURM_ARRAY_TASK_ID": str(index)},
-            ),
-            warnings if place == 0 else (),
-        )
-        for place, index in enumerate(_indices(text, f"{options.where}: --array"))
-    ]  # fmt: skip
-
-
-def _indices(text: str, where: str) -> list[int]:
-    """`1-10`, `0-30:10`, `1,4,7`, with or without `%2`."""
-    found: dict[int, None] = {}
-    for part in text.partition("%")[0].split(","):
-        match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?(?::([0-9]{1,7}))?", part.strip())
-        step = int(match[3] or 1) if match else 0
-        if match is None or not step:
-            raise InputError(f"{where} is {shown(text)}: write 1-10, 0-30:10 or 1,4,7")
-        span = range(int(match[1]), int(match[2] or match[1]) + 1, step)
-        if len(found) + len(span) > MOST_ARRAY:
-            raise InputError(f"{where} is {shown(text)}: at most {MOST_ARRAY:,} jobs at once")
-        found |= dict.fromkeys(span)
-    if not found:
-        raise InputError(f"{where} is {shown(text)}: it names no index: write 1-10")
-    return list(found)

@@ -12,6 +12,7 @@ from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.launch import Launch
 from rota.core.ports import ClusterCapabilities
 from rota.core.topology import Topology, Vertex
+from rota.core.words import brief
 from rota.live.clock import ClusterClock
 from rota.live.driver import Driver, Message, NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import BatchDraft, Input, JobRequest, NodeRequest, root
@@ -19,7 +20,9 @@ from rota.live.mailbox import Mailbox
 from rota.live.nodes import JoinQueue, NodeRegistry
 from rota.live.runs import LiveRun, RunTable
 
-OF_RUNS = {ev.JOB_RUNNING, ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_STOPPED, ev.JOB_EVICTED}
+OF_RUNS = {
+    ev.JOB_RUNNING, ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_STOPPED, ev.JOB_EVICTED, ev.JOB_TIMEOUT,
+}  # fmt: skip
 REQUESTS = {
     "cancel": (ev.JOB_CANCELLED, "cancelled"),
     "hold": (ev.JOB_HELD, "held"),
@@ -141,7 +144,8 @@ class LiveCluster:
             if message.state == "running" and (run.over or run.job.phase != STARTING):
                 return
             over = message.state != "running" and not message.asked
-            ran = message.began_s is not None or (message.state == "ended" and message.code == 0)
+            done = message.state == "ended" and message.code == 0 and not message.timed_out
+            ran = message.began_s is not None or done
             if over and ran and not run.over and run.job.phase == STARTING:
                 later.append(message)  # it was quick, or seen late: it began before it ended
                 message = RunStatus(message.run, "running", began_s=message.began_s)
@@ -209,17 +213,17 @@ class LiveCluster:
         self._forget(run)
         if run.over:
             return []
-        if status.state == "lost":
+        if status.timed_out:
+            kind = ev.JOB_TIMEOUT
+        elif status.state == "lost":
             kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
         elif run.halting and status.asked:
             kind = ev.JOB_STOPPED
-        elif status.code == 0:
-            kind = ev.JOB_DONE
-        elif self.runs.may_fail_again(run):
-            kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
         else:
-            kind = ev.JOB_FAILED
-        if kind != ev.JOB_STOPPED:  # else what counts is who wanted that
+            kind = ev.JOB_FAILED if status.code else ev.JOB_DONE
+        if kind == ev.JOB_TIMEOUT and job.spec.limit_s < INF:
+            self._why[job.index] = f"its time limit of {brief(job.spec.limit_s)} is reached"
+        elif kind != ev.JOB_STOPPED:  # else what counts is who wanted that
             self._why[job.index] = status.why
         return [(kind, job)]
 

@@ -49,6 +49,7 @@ class RunOrder(msgspec.Struct, frozen=True):
     restart: int = 0  # how often the job ran before
     user: str = ""
     name: str = ""
+    limit_s: float = 0.0  # it is ended (as `halt` does) so long after its launch; 0: never
 
 
 class RunStatus(msgspec.Struct, frozen=True, tag="run"):
@@ -56,8 +57,8 @@ class RunStatus(msgspec.Struct, frozen=True, tag="run"):
 
     `running`: every process was started and `setup` is over. `ended`: nothing of it is left;
     `code` is 0 or the first other exit code (negative: the signal), `asked` whether it was asked to
-    end before it did. `lost`: nothing of it is left and nobody knows how it ended (its node, agent
-    or shim died): not the job's fault.
+    end before it did, `timed_out` whether its time limit ended it. `lost`: nothing of it is left
+    and nobody knows how it ended (its node, agent or shim died): not the job's fault.
 
     `began_s`, `ended_s`: when that really happened, if the driver knows; of a lost run, until when
     it was seen. Drivers tell moments of `boot_time_s`; in the journal they are on the clock of the
@@ -72,6 +73,7 @@ class RunStatus(msgspec.Struct, frozen=True, tag="run"):
     why: str = ""  # for people: `exit code 3`, `killed by signal 9 (Killed)`, `setup failed: ...`
     began_s: float | None = None
     ended_s: float | None = None
+    timed_out: bool = False
 
 
 class NodeStatus(msgspec.Struct, frozen=True, tag="node"):
@@ -114,6 +116,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     logs: bool = True
     channels: bool = False  # commands, terminals and connections into a job that runs
     files: bool = False  # folders of files that travel with a job, and its results back
+    hooks: bool = True  # `pre_stop` and `warn_signal` of a job
 
 
 class Driver(Protocol):

@@ -6,12 +6,14 @@ from typing import Any
 
 from rota.core.allocation import Allocation
 from rota.core.errors import ClusterError
+from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.launch import PER_GPU, Launch
 from rota.core.resources import CPU, MEMORY
 from rota.core.topology import DEVICE, Topology
 from rota.live.driver import RunOrder, RunPart
 
+LEAST_S = 0.001  # that a run may last whose job has used up its time limit
 FIRST_PORT, PORTS = 20_000, 10_000  # below the range from which systems take ports by themselves
 
 
@@ -37,7 +39,6 @@ class RunTable:
     def __init__(self, topology: Topology, launches: Callable[[Job], Launch]) -> None:
         self.by_id: dict[str, LiveRun] = {}
         self.current: dict[int, LiveRun] = {}  # by job: the run that the engine knows of
-        self.failures: dict[int, int] = {}  # by job: runs that failed
         self._topology = topology
         self._launches = launches
         self._numbers: dict[int, int] = {}
@@ -70,12 +71,8 @@ class RunTable:
             restart=number,
             user=job.spec.user,
             name=job.spec.name,
+            limit_s=max(LEAST_S, job.spec.limit_s - job.run_s) if job.spec.limit_s < INF else 0.0,
         )
-
-    def may_fail_again(self, run: LiveRun) -> bool:
-        """Count a failure; is there another try?"""
-        failures = self.failures[run.job.index] = self.failures.get(run.job.index, 0) + 1
-        return failures <= run.order.launch.retries
 
     def give_up(self, job: Job) -> LiveRun | None:
         """The engine does not care for its run any more; the run, if there is one."""
@@ -126,7 +123,6 @@ class RunTable:
         """These jobs are over, nothing of them is there, and they are forgotten."""
         for index in jobs:
             self._numbers.pop(index, None)
-            self.failures.pop(index, None)
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -139,14 +135,12 @@ class RunTable:
                 for run in self.by_id.values()
             ],
             "numbers": list(self._numbers.items()),
-            "failures": list(self.failures.items()),
             "ports": self.ports,
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any], jobs: dict[int, Job]) -> None:
         """Take the state of `snapshot` up again."""
         self._numbers = dict(state["numbers"])
-        self.failures = dict(state["failures"])
         self.ports = state["ports"]
         for index, number, waits, halting, over, plain, port in state["runs"]:
             parts = tuple(

@@ -12,12 +12,12 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | RUN | makes progress |
 | STOP | is being stopped if STOPPED follows (*), else it waits |
 | EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
-| DONE, FAILED, REJECTED, CANCELLED | is over |
+| DONE, FAILED, TIMEOUT, REJECTED, CANCELLED | is over |
 
-(*) Directly, or after STOP, MOVE or EVICTED in between; or if DONE or FAILED follows: who waits
-cannot end by itself, so it was quicker than the stop. A job that loses the node it was moving to
-is evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node
-is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
+(*) Directly, or after STOP, MOVE or EVICTED in between; or if DONE, FAILED or TIMEOUT follows: who
+waits cannot end by itself, so it was quicker than the stop. A job that loses the node it was moving
+to is evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the
+node is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
 
 GPUs are held from START (or MOVE) until the actor waits again or has ended. Two exceptions: a job
 that is to MOVE but has to be stopped first (STOPPED follows) keeps its old GPUs until then;
@@ -41,7 +41,9 @@ from rota.core.reasons import Reason
 WAITS, OVERHEAD, RUNS, OVER = range(4)
 """What an actor does during a span."""
 
-TERMINAL = (Record.DONE, Record.FAILED, Record.REJECTED, Record.CANCELLED)
+TERMINAL = (
+    Record.DONE, Record.FAILED, Record.REJECTED, Record.CANCELLED, Record.TIMEOUT,
+)  # fmt: skip
 _ENDS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 _BACK = 200  # not in the log: the node that failed under a waiting job is up again
 _LIFE = (
@@ -53,7 +55,7 @@ _LIFE = (
 _IS_LIFE = among(_LIFE)
 _IS_TERMINAL = among(TERMINAL)
 _IS_SUBMIT = among((Record.SUBMIT,))
-_IS_STOPS_END = among((Record.STOPPED, Record.DONE, Record.FAILED))
+_IS_STOPS_END = among((Record.STOPPED, Record.DONE, Record.FAILED, Record.TIMEOUT))
 _IS_HALT = among((Record.STOP, Record.MOVE, Record.EVICTED))
 
 

@@ -44,6 +44,7 @@ STATES = {
     Record.FAILED: "failed",
     Record.REJECTED: "rejected",
     Record.CANCELLED: "cancelled",
+    Record.TIMEOUT: "timeout",
 }
 UNFINISHED = "unfinished"
 

@@ -64,6 +64,8 @@ _PLAIN = {
     Reason.ADMISSION: "kept out of the queue",
     Reason.OVERHEAD: "being started, stopped or moved",
     Reason.DOWN: "after its node had failed",
+    Reason.BACKOFF: "after it had failed, until it was to be tried again",
+    Reason.ARRAY: "because as many of its array as may were in the queue or running",
     Reason.UNKNOWN: "for a reason that is not known (the log does not tell)",
 }
 

@@ -20,7 +20,9 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import Finding
 from rota.core.verdict import Verdict
+from rota.jobfile.arrays import array_plan
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
 from rota.sdk.files import LIMIT, ScannedFolder
@@ -36,7 +38,9 @@ from rota.sdk.transport import (
 )
 from rota.wire import (
     ADD_PERSON,
+    AUDIT_QUEUES,
     BEGIN_LOGIN,
+    CANCEL_ARRAY,
     CANCEL_JOB,
     CHANGE_PERSON,
     CHANNEL_BYTES,
@@ -55,8 +59,10 @@ from rota.wire import (
     FINISH_LOGIN,
     FORECAST_JOB,
     FORECAST_NEW,
+    GET_ARRAY,
     GET_JOB,
     GET_STATUS,
+    HOLD_ARRAY,
     HOLD_JOB,
     INVITE_NODE,
     LIST_CHANNELS,
@@ -79,6 +85,7 @@ from rota.wire import (
     READ_CHANNEL,
     READ_FILE,
     READ_OUTPUT,
+    RELEASE_ARRAY,
     RELEASE_JOB,
     RELOAD,
     REMOVE_NODE,
@@ -93,6 +100,7 @@ from rota.wire import (
     WHY_NEW,
     WRITE_CHANNEL,
     Actor,
+    ArrayInfo,
     ChannelInfo,
     ChannelQuery,
     Choices,
@@ -156,13 +164,16 @@ def as_job(job: JobLike, where: str = "job") -> JobFile:
 def _submissions(jobs: Sequence[JobLike]) -> Iterator[bytes]:
     """The bodies that submit these jobs: one, unless there are too many for that."""
     batch: list[bytes] = []
-    size = 2
+    size, count = 2, 0
     for number, job in enumerate(jobs, 1):
-        encoded = msgspec.json.encode(as_job(job, f"job {number}"))
-        if batch and (len(batch) == MAX_JOBS or size + len(encoded) > MAX_BODY_BYTES):
+        checked = as_job(job, f"job {number}")
+        encoded = msgspec.json.encode(checked)
+        more = len(array_plan(checked.array).indices) if checked.array else 1
+        if batch and (count + more > MAX_JOBS or size + len(encoded) > MAX_BODY_BYTES):
             yield b"[" + b",".join(batch) + b"]"
-            batch, size = [], 2
+            batch, size, count = [], 2, 0
         batch.append(encoded)
+        count += more
         size += len(encoded) + 1
     if batch:
         yield b"[" + b",".join(batch) + b"]"
@@ -253,6 +264,7 @@ class AsyncClient(_OnSession):
         queue: str = "",
         user: str = "",
         name: str = "",
+        array: str = "",
         active: bool = False,
         after: str = "",
         limit: int | None = None,
@@ -264,6 +276,7 @@ class AsyncClient(_OnSession):
             queue: Only of this queue.
             user: Only of this user.
             name: Only of this name.
+            array: Only of this array.
             active: Only unfinished jobs.
             after: Only after this id.
             limit: At most so many; None: all.
@@ -275,6 +288,7 @@ class AsyncClient(_OnSession):
                 queue=queue,
                 user=user,
                 name=name,
+                array=array,
                 active=active,
                 after=after,
                 limit=int(min(left, PAGE)),
@@ -306,6 +320,39 @@ class AsyncClient(_OnSession):
     async def release(self, job: str) -> JobInfo:
         """Let a held job into the queue."""
         return await self._session.ask(RELEASE_JOB, job=job)
+
+    async def array(self, array: str) -> ArrayInfo:
+        """An array as a whole, by the id of its first job; `jobs(array=...)` has its jobs."""
+        return await self._session.ask(GET_ARRAY, array=array)
+
+    async def cancel_array(self, array: str) -> ArrayInfo:
+        """End all of it for good."""
+        return await self._session.ask(CANCEL_ARRAY, array=array)
+
+    async def hold_array(self, array: str) -> ArrayInfo:
+        """Keep what is left of it out of the queue; what runs is stopped first."""
+        return await self._session.ask(HOLD_ARRAY, array=array)
+
+    async def release_array(self, array: str) -> ArrayInfo:
+        """Let what is held of it into the queue."""
+        return await self._session.ask(RELEASE_ARRAY, array=array)
+
+    async def wait_array(self, array: str, timeout_s: float | None = None) -> ArrayInfo:
+        """The array when all of it has finished.
+
+        Raises:
+            TimeoutError: It has not finished in time.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s = 0.05
+        while True:
+            found = await self.array(array)
+            if found.ended_at is not None:
+                return found
+            if until_s is not None and time.monotonic() + pause_s > until_s:
+                raise TimeoutError(f"array {array} is not over after {timeout_s:g} s")
+            await self._session.io.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 1.0)
 
     async def explain(self, job: str) -> Explanation:
         """Why it waits or waited."""
@@ -601,6 +648,10 @@ class AsyncClient(_OnSession):
         """Forget a node that is down or drained; it is there again when its agent is."""
         await self._session.ask(REMOVE_NODE, node=node)
 
+    async def audit(self) -> list[Finding]:
+        """What an operator should know of the queues, each with numbers and a remedy."""
+        return await self._session.ask(AUDIT_QUEUES)
+
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
@@ -855,6 +906,11 @@ class Client(_OnSession):
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
     release = _blocking(AsyncClient.release)
+    array = _blocking(AsyncClient.array)
+    cancel_array = _blocking(AsyncClient.cancel_array)
+    hold_array = _blocking(AsyncClient.hold_array)
+    release_array = _blocking(AsyncClient.release_array)
+    wait_array = _blocking(AsyncClient.wait_array)
     explain = _blocking(AsyncClient.explain)
     when = _blocking(AsyncClient.when)
     why = _blocking(AsyncClient.why)
@@ -880,6 +936,7 @@ class Client(_OnSession):
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
+    audit = _blocking(AsyncClient.audit)
     lanes = _blocking(AsyncClient.lanes)
     choices = _blocking(AsyncClient.choices)
     try_out = _blocking(AsyncClient.try_out)

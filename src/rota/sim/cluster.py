@@ -16,12 +16,14 @@ from rota.core.events import (
     JOB_PHASE,
     JOB_RUNNING,
     JOB_STOPPED,
+    JOB_TIMEOUT,
     NODE_DOWN,
     Event,
 )
-from rota.core.jobs import RUNNING, STARTING, Job
+from rota.core.jobs import RUNNING, STARTING, TIMEOUT, Job
 from rota.core.ports import ClusterCapabilities, Costs, RateModel, RatePhase, TransitionCost
 from rota.core.topology import Topology, Vertex
+from rota.core.words import brief
 
 FINISH_EXACT = 0.0
 ROUNDING = 1e-9  # relative: by so much a phase may miss the level or the time at which it ends
@@ -73,6 +75,7 @@ class SimCluster:
         self._changed: set[int] = set()
         self._paced: dict[int, float] = {}  # rates by which ends were scheduled
         self._phases: dict[int, RatePhase] = {}  # of jobs that make progress, if rates change
+        self._limits: dict[int, float] = {}  # when the time limits of jobs end their runs
 
     # --- clock ----------------------------------------------------------------------------------
 
@@ -109,7 +112,9 @@ class SimCluster:
     def start(self, job: Job) -> float:
         """Begin a run; without overhead its end is known at once."""
         now_s = self.now_s
-        if self._plain and job.truth.fails_at == INF:
+        if job.spec.limit_s < INF:
+            self._limits[job.index] = now_s + max(0.0, job.spec.limit_s - job.run_s)
+        elif self._plain and job.truth.fails_at == INF:
             self._sequence += 1
             heappush(self.heap, (now_s + job.true_left, JOB_DONE, self._sequence, job, job.epoch))
             return now_s
@@ -122,7 +127,9 @@ class SimCluster:
             if cost.slow_s > 0:
                 self._slow[job.index] = (since_s + cost.slow_s, cost.slow_factor)
         self._share(job, +1)
-        if since_s > now_s:
+        if self._limits.get(job.index, INF) < since_s:
+            self._push(self._limits[job.index], JOB_TIMEOUT, job, job.epoch)
+        elif since_s > now_s:
             self._push(since_s, JOB_RUNNING, job, job.epoch)
         else:
             self._begin(job)
@@ -131,6 +138,9 @@ class SimCluster:
     def resume(self, job: Job) -> None:
         """Take over a job that is on the cluster already, as it is."""
         self._plain = False  # a start that is under way is told by an event
+        if job.spec.limit_s < INF:
+            ends_s = job.start_s + max(0.0, job.spec.limit_s - job.run_s)
+            self._limits[job.index] = max(self.now_s, ends_s)
         self._share(job, +1)
         if job.phase == RUNNING:
             self._look_ahead(job, job.epoch)
@@ -179,6 +189,8 @@ class SimCluster:
             at_s, kind = until_s, JOB_RUNNING
         if self.rates.phased:
             at_s, kind = self._or_phase(job, rate, at_s, kind)
+        if self._limits and self._limits.get(job.index, INF) < at_s:
+            at_s, kind = self._limits[job.index], JOB_TIMEOUT
         if at_s < INF:
             if self.finish_round_s and kind in (JOB_DONE, JOB_FAILED):
                 at_s = ceil(at_s / self.finish_round_s) * self.finish_round_s
@@ -235,6 +247,8 @@ class SimCluster:
 
     def stop(self, job: Job, *, to: Allocation | None = None) -> tuple[float, bool]:
         """End a run; its slices stay busy while the stop lasts."""
+        if self._limits:
+            self._limits.pop(job.index, None)
         if self._quiet:
             return 0.0, True
         cost = self.costs.transition(job, job.allocation, to, self.now_s)
@@ -251,10 +265,17 @@ class SimCluster:
     def evict(self, job: Job) -> float:
         """The node died."""
         self.release(job)
+        done = job.true_work - job.left_at(self.now_s)
+        if done >= job.truth.fails_at - ROUNDING * max(
+            1.0, done
+        ):  # it failed, and is tried again from its beginning
+            return done
         return self.costs.failure_loss(job, self.now_s)
 
     def release(self, job: Job) -> None:
         """The job is over."""
+        if self._limits:
+            self._limits.pop(job.index, None)
         if self._quiet:
             return
         self._share(job, -1)
@@ -266,6 +287,8 @@ class SimCluster:
     def failure(self, subject: Job | Vertex) -> str:
         """The workload says so."""
         if isinstance(subject, Job):
+            if subject.phase == TIMEOUT:
+                return f"its time limit of {brief(subject.spec.limit_s)} is reached"
             return f"fails after {subject.truth.fails_at:g} s of work"
         return "it is not there for now (a signal of the cluster)"
 
@@ -336,6 +359,7 @@ class SimCluster:
             "changed": sorted(self._changed),
             "paced": list(self._paced.items()),
             "phases": [(index, *phase) for index, phase in self._phases.items()],
+            "limits": list(self._limits.items()),
             "rates": self.rates.snapshot(),
             "heap": [
                 (time_s, kind, number, isinstance(subject, Job), _name(subject), epoch)
@@ -372,6 +396,7 @@ class SimCluster:
         self._changed = set(state["changed"])
         self._paced = dict(state["paced"])
         self._phases = {index: RatePhase(*phase) for index, *phase in state["phases"]}
+        self._limits = dict(state["limits"])
         self.rates.restore(state["rates"], jobs)
 
 

@@ -15,7 +15,7 @@ KINDS = {
     for kind in (
         Record.START, Record.RUN, Record.STOP, Record.STOPPED, Record.DONE, Record.FAILED,
         Record.REJECTED, Record.CANCELLED, Record.EVICTED, Record.MOVE, Record.NODE_DOWN,
-        Record.NODE_UP,
+        Record.NODE_UP, Record.TIMEOUT,
     )
 }  # fmt: skip
 

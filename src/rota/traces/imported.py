@@ -30,6 +30,7 @@ from rota.traces.schema import (
     events_frame,
     from_workload,
     to_workload,
+    without_lost,
 )
 
 if TYPE_CHECKING:
@@ -182,18 +183,13 @@ class Imported:
         """Only the first jobs, without dependencies on others; the rest is counted as dropped."""
         if limit >= len(self):
             return self
-        import polars as pl
-
         frame = self.jobs.head(limit)
         old = self.quality
         dropped = {**old.dropped, "beyond the limit": len(self) - limit}
         quality = Quality(old.rows, limit, dropped, dict(old.repaired))
-        known = pl.element().is_in(frame["job_id"].implode())
-        others = pl.col("depends_on").list.eval(pl.element().filter(known))
-        lost = frame.select((others.list.len() != pl.col("depends_on").list.len()).sum()).item()
+        frame, lost = without_lost(frame)
         if lost:
             quality.repaired["dependency on a job beyond the limit removed"] = lost
-            frame = frame.with_columns(depends_on=others)
         first = Imported(
             frame,
             observed=self.observed.only(range(limit)),

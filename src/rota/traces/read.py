@@ -14,6 +14,7 @@ from rota.core.registry import FORMATS, load, names, split
 from rota.core.workload import Quality, Workload
 from rota.traces.format import Format
 from rota.traces.imported import Imported
+from rota.traces.schema import DEPENDENCIES
 from rota.traces.sniff import CERTAIN, PATTERNS, Head, first_look
 from rota.traces.sources import exists, is_folder
 from rota.traces.table import separated
@@ -187,11 +188,13 @@ def _without_lost_dependencies(specs: Sequence[JobSpec], quality: Quality) -> li
     known = {spec.id for spec in specs}
     kept = []
     for spec in specs:
-        others = tuple(other for other in spec.depends_on if other in known)
-        if others != spec.depends_on:
-            why = "dependency on a job beyond the limit removed"
-            quality.repair(why)
-            kept.append(msgspec.structs.replace(spec, depends_on=others))
-        else:
+        if known.issuperset(spec.dependencies):
             kept.append(spec)
+            continue
+        others = {
+            name: tuple(other for other in getattr(spec, name) if other in known)
+            for name in DEPENDENCIES
+        }
+        quality.repair("dependency on a job beyond the limit removed")
+        kept.append(msgspec.structs.replace(spec, **others))
     return kept

@@ -20,7 +20,7 @@ from rota.core.workload import OnDemand, Quality, Workload, fields
 if TYPE_CHECKING:
     import polars as pl
 
-VERSION = 4
+VERSION = 5
 NODE_DOWN = "node_down"  # subject: the node; value 1: what jobs lost is in their run times
 NODE_UP = "node_up"
 CAPACITY = "capacity"  # subject: the tenant, empty for the whole cluster; value: its GPUs from now
@@ -58,9 +58,22 @@ JOBS: dict[str, tuple[str, Any]] = {
     "qos": ("text", ""),
     "sizes": ("json", None),
     "course": ("json", None),
+    "time_limit_s": ("float", None),
+    "retries": ("int", 0),
+    "backoff_s": ("float", 0.0),
+    "after_any": ("texts", ()),
+    "after_fail": ("texts", ()),
+    "array": ("text", ""),
+    "array_limit": ("int", 0),
 }
-ADDED = {"sensitivity": 2, "account": 3, "partition": 3, "qos": 3, "sizes": 4, "course": 4}
+ADDED = {
+    "sensitivity": 2, "account": 3, "partition": 3, "qos": 3, "sizes": 4, "course": 4,
+    "time_limit_s": 5, "retries": 5, "backoff_s": 5, "after_any": 5, "after_fail": 5, "array": 5,
+    "array_limit": 5,
+}  # fmt: skip
 """Columns that are not in the first version: from which on."""
+DEPENDENCIES = ("depends_on", "after_any", "after_fail")
+"""Columns that name other jobs."""
 EVENTS = {"time_s": "float", "kind": "text", "subject": "text", "value": "float", "text": "text"}
 
 _ROLE = {
@@ -74,11 +87,13 @@ _ASKED = (
 _SPEC_FIELDS = {
     "job_id": "id", "submit_s": "submit_s", "vc": "tenant", "user": "user", "group": "group",
     "name": "name", "model": "model", "priority": "priority", "depends_on": "depends_on",
-    "account": "account", "partition": "partition", "qos": "qos",
+    "account": "account", "partition": "partition", "qos": "qos", "retries": "retries",
+    "backoff_s": "backoff_s", "after_any": "after_any", "after_fail": "after_fail",
+    "array": "array", "array_limit": "array_limit",
 }  # fmt: skip
 
 SPEC_COLUMNS = {field: name for name, field in _SPEC_FIELDS.items()} | {
-    "deadline_s": "deadline_s", "estimate_s": "estimate_s",
+    "deadline_s": "deadline_s", "estimate_s": "estimate_s", "limit_s": "time_limit_s",
 }  # fmt: skip
 """The column of every field of a `JobSpec` but the request."""
 _IN_SPECS = frozenset(SPEC_COLUMNS.values())
@@ -168,7 +183,7 @@ class SpecColumns:
     def _field(self, frame: "pl.DataFrame", field: str) -> Iterable[Any]:
         name = SPEC_COLUMNS[field]
         values = _values(frame, name)
-        if field in ("deadline_s", "estimate_s"):
+        if field in ("deadline_s", "estimate_s", "limit_s"):
             return _or_infinite(values)
         if JOBS[name][0] == "text" and field != "id" and name in frame.columns:
             shared = self._shared
@@ -286,6 +301,7 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
     columns |= {
         "deadline_s": list(map(_or_null, specs("deadline_s"))),
         "estimate_s": list(map(_or_null, specs("estimate_s"))),
+        "time_limit_s": list(map(_or_null, specs("limit_s"))),
         "duration_s": behaviours("work"),
         "speeds": [speeds and as_json(dict(speeds)) for speeds in behaviours("speeds")],
         "scaling": [sizes and as_json(list(map(list, sizes))) for sizes in behaviours("scaling")],
@@ -332,6 +348,26 @@ def _asked(request: Request) -> dict[str, Any]:
         "sizes": as_json(request.only) if request.only else None,
         "roles": None if plain else [msgspec.structs.asdict(group) for group in request.groups],
     }
+
+
+def without_lost(frame: "pl.DataFrame") -> "tuple[pl.DataFrame, int]":
+    """Without dependencies on jobs that are not in the frame; of how many jobs they were."""
+    import polars as pl
+
+    known = pl.element().is_in(frame["job_id"].implode())
+    kept = [
+        pl.col(name).list.eval(pl.element().filter(known)).alias(name)
+        for name in DEPENDENCIES
+        if name in frame.columns
+    ]
+    if not kept:
+        return frame, 0
+    fewer = pl.any_horizontal(
+        each.list.len() != pl.col(name).list.len()
+        for each, name in zip(kept, (n for n in DEPENDENCIES if n in frame.columns), strict=True)
+    )
+    lost = int(frame.select(fewer.sum()).item())
+    return (frame.with_columns(kept) if lost else frame), lost
 
 
 def _or_null(value: float) -> float | None:

@@ -24,6 +24,7 @@ from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
+from rota.traces.schema import DEPENDENCIES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -332,14 +333,17 @@ def _without_lost(frame: "pl.DataFrame") -> "pl.DataFrame":
     """No job waits for one that is not there, or came later."""
     import polars as pl
 
-    if "depends_on" not in frame or not frame["depends_on"].list.len().sum():
-        return frame
-    place = {name: number for number, name in enumerate(frame["job_id"])}
-    kept = [
-        [other for other in others if place.get(other, number) < number]
-        for number, others in enumerate(frame["depends_on"].to_list())
-    ]
-    return frame.with_columns(depends_on=pl.Series(kept, dtype=pl.List(pl.String)))
+    place: dict[str, int] = {}
+    for column in DEPENDENCIES:
+        if column not in frame or not frame[column].list.len().sum():
+            continue
+        place = place or {name: number for number, name in enumerate(frame["job_id"])}
+        kept = [
+            [other for other in others if place.get(other, number) < number]
+            for number, others in enumerate(frame[column].to_list())
+        ]
+        frame = frame.with_columns(pl.Series(column, kept, dtype=pl.List(pl.String)))
+    return frame
 
 
 def open_jobs(imported: Imported) -> int:

@@ -52,6 +52,8 @@ def _used(workload: Workload) -> set[str]:
     first: dict[int, int] = {}  # job with each request
     for row, request in enumerate(fields(specs, "request")):
         first.setdefault(id(request), row)
+    if any(fails_at < INF for fails_at in fields(workload.behaviours, "fails_at")):
+        said.add("fails_at_s")
     asked = (_request_cells(specs[row]) for row in first.values())
     return said.union(column for cells in asked for column, text in cells.items() if text)
 
@@ -78,7 +80,8 @@ def _rows(workload: Workload) -> Iterator[Row]:
 
 
 def _spec_cells(spec: JobSpec, behaviour: Behaviour) -> Row:
-    if behaviour != Behaviour(behaviour.work) or not 0 < behaviour.work < INF:
+    plain = Behaviour(behaviour.work, fails_at=behaviour.fails_at)
+    if behaviour != plain or not 0 < behaviour.work < INF:
         _refuse(spec, "its behaviour is not just a finite duration above 0")
     return {
         "job_id": _text(spec, "id", spec.id),
@@ -96,6 +99,14 @@ def _spec_cells(spec: JobSpec, behaviour: Behaviour) -> Row:
         "account": _text(spec, "account", spec.account),
         "partition": _text(spec, "partition", spec.partition),
         "qos": _text(spec, "qos", spec.qos),
+        "time_limit_s": number(spec.limit_s),
+        "retries": number(spec.retries) if spec.retries else "",
+        "backoff_s": number(spec.backoff_s) if spec.backoff_s else "",
+        "fails_at_s": number(behaviour.fails_at),
+        "after_any": _joined(spec, "after_any", spec.after_any, ";"),
+        "after_fail": _joined(spec, "after_fail", spec.after_fail, ";"),
+        "array": _text(spec, "array", spec.array),
+        "array_limit": number(spec.array_limit) if spec.array_limit else "",
     }
 
 

@@ -125,6 +125,7 @@ export const JOB_STATES = {
   FAILED: { word: "Failed", sign: "✕", kind: "bad" },
   REJECTED: { word: "Rejected", sign: "⊘", kind: "bad" },
   CANCELLED: { word: "Cancelled", sign: "–", kind: "gone" },
+  TIMEOUT: { word: "Timed out", sign: "⧗", kind: "bad" },
 };
 
 /** @type {Record<string, {word: string, sign: string, kind: string}>} */
@@ -137,7 +138,7 @@ export const NODE_STATES = {
 };
 
 /** States in which a job is over. */
-export const OVER = new Set(["SUCCEEDED", "FAILED", "REJECTED", "CANCELLED"]);
+export const OVER = new Set(["SUCCEEDED", "FAILED", "REJECTED", "CANCELLED", "TIMEOUT"]);
 
 /**
  * Why a job waits, for somebody who is here for the first time.
@@ -152,6 +153,8 @@ export const REASONS = {
   constraint: "no free GPU is of the kind that it asks for",
   admission: "it was not let into the queue yet",
   dependency: "it waits for another job to end",
+  backoff: "it failed, and is tried again after a while",
+  array: "as many of its array as may are in the queue or run",
   overhead: "it is being started, stopped or moved",
   down: "its nodes failed",
   unknown: "the log does not tell",

@@ -18,6 +18,7 @@ const STATES = {
   FAILED: "It ended with another code. See its errors.",
   REJECTED: "It can never run here: its message says why.",
   CANCELLED: "Somebody ended it.",
+  TIMEOUT: "Its time limit ended it.",
 };
 
 /** @param {import("./page.js").Context} context @returns {import("./page.js").View} */

@@ -71,7 +71,7 @@ def test_warnings_come_once_on_stderr(rota, daemon, here):
         "#!/bin/sh\n#SBATCH -G 1\n#SBATCH --array=1-3\n#SBATCH -A x\ntrue\n"
     )
     code, out, err = rota("submit", "run.sh")
-    assert (code, out) == (0, "1\n2\n3\n")
+    assert (code, out) == (0, "@1\n")
     assert err == "warning: run.sh: --account is left out: use --partition for the queue\n"
 
 

@@ -19,6 +19,7 @@ ALLOWED = {  # verb -> from -> to
     "stopped": {P.STOPPING: P.WAITING},
     "finish": {P.RUNNING: P.DONE, P.STOPPING: P.DONE},
     "fail": {P.RUNNING: P.FAILED, P.STARTING: P.FAILED, P.STOPPING: P.FAILED},
+    "time_out": {P.RUNNING: P.TIMEOUT, P.STARTING: P.TIMEOUT, P.STOPPING: P.TIMEOUT},
     "reject": {P.HELD: P.REJECTED, P.WAITING: P.REJECTED},
     "cancel": dict.fromkeys((P.HELD, P.WAITING, P.STARTING, P.RUNNING, P.STOPPING), P.CANCELLED),
 }
@@ -26,6 +27,7 @@ WORDS = {
     "hold": "be held", "admit": "be admitted", "start": "start",
     "run": "begin to make progress", "change_rate": "change its rate",
     "begin_stop": "stop", "stopped": "have stopped", "finish": "finish", "fail": "fail",
+    "time_out": "time out",
     "reject": "be rejected", "cancel": "be cancelled",
 }  # fmt: skip
 CASES = [(verb, phase, ALLOWED[verb].get(phase)) for verb in ARGUMENTS for phase in Phase]

@@ -43,6 +43,9 @@ SEEN = {"job of user": "- - + + ? + + .", "job of other": "- - + ? + + + ."}
 OWNED = {"job of user": "- - . + ? + + .", "job of other": "- - . ? + + + ."}
 INSIDE = {"job of user": "- - . + ? . + .", "job of other": "- - . ? + . + ."}
 
+SEEN_ARRAY = {name.replace("job", "array"): cells for name, cells in SEEN.items()}
+OWNED_ARRAY = {name.replace("job", "array"): cells for name, cells in OWNED.items()}
+
 MATRIX = {
     "submit_jobs": {
         "queue research": FOR_USERS,  # `user` may submit there and to its parts only
@@ -60,8 +63,15 @@ MATRIX = {
     "cancel_job": OWNED,
     "hold_job": OWNED,
     "release_job": OWNED,
+    "get_array": SEEN_ARRAY,
+    "cancel_array": OWNED_ARRAY,
+    "hold_array": OWNED_ARRAY,
+    "release_array": OWNED_ARRAY,
     "explain_job": SEEN,
     "forecast_job": SEEN,
+    "why_job": SEEN,
+    "forecast_new_job": {"": FOR_USERS},
+    "why_new_job": {"": FOR_USERS},
     "read_job_log": OWNED,
     "open_channel": INSIDE,
     "list_channels": INSIDE,
@@ -107,6 +117,9 @@ MATRIX = {
     "prove_server": {"": FOR_ALL},
     "create_web_code": {"": FOR_PEOPLE},
     "log_in": {"": "- - - - - - - -"},  # without a code of `create_web_code`
+    "keep_browser": {"": "- - = = = = = ."},  # none of them is a browser
+    "challenge_browser": {"": FOR_ALL},
+    "resume_browser": {"": "- - - - - - - -"},  # with a key that nobody has
     "show_page": {"": FOR_ALL},
     "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
@@ -178,12 +191,15 @@ class World:
         """The pieces of a request that is right."""
         what, _, which = case.partition(" ")
         made = SimpleNamespace(path=operation.path, params=None, json=None)
-        if what == "job":
+        if what in ("job", "array"):
             owner = which.removeprefix("of ")
-            file = JobFile(run="true", resources=Resources(gpus=8), queue=self.home(owner))
+            file = JobFile(
+                run="true", resources=Resources(gpus=8), queue=self.home(owner),
+                array="0-1" if what == "array" else "",
+            )  # fmt: skip
             job = self.daemon.submit([file], self.actor(owner))[0].id
-            if "{job}" in made.path:
-                made.path = made.path.replace("{job}", job)
+            if f"{{{what}}}" in made.path:
+                made.path = made.path.replace(f"{{{what}}}", job)
             else:
                 made.params = {"job": job}
         if what == "session":
@@ -276,6 +292,18 @@ class World:
 
     def forecast_job(self, made, case, token):
         made.params = {"runs": 1}
+
+    def keep_browser(self, made, case, token):
+        made.json = {"key": "A" * 87}
+
+    def resume_browser(self, made, case, token):
+        made.json = {"key": "A" * 87, "challenge": "x", "signature": "A" * 86}
+
+    def forecast_new_job(self, made, case, token):
+        made.params = {"runs": 1}
+        made.json = {"run": "true", "queue": "research"}
+
+    why_new_job = forecast_new_job
 
     def try_out(self, made, case, token):
         made.json = {"policy": "srtf", "runs": 1}

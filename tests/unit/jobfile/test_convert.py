@@ -89,12 +89,12 @@ def test_speeds_that_make_no_sense(speeds, message):
 
 def test_a_launch():
     job = JobFile(
-        run="x", setup="y", workdir="/tmp", envs={"A": "1"}, per="gpu", retries=2,  # noqa: S108
-        checkpoint=Checkpoint(5, "/state"),
+        run="x", setup="y", workdir="/tmp", envs={"A": "1"}, per="gpu",  # noqa: S108
+        checkpoint=Checkpoint(5, "/state", "save", 9, "USR1"),
     )  # fmt: skip
     assert to_launch(job) == Launch(
         run="x", setup="y", workdir="/tmp", envs={"A": "1"}, per="gpu", grace_s=5.0,  # noqa: S108
-        checkpoint_dir="/state", retries=2,
+        checkpoint_dir="/state", pre_stop="save", warn_s=9.0, warn_signal="USR1",
     )  # fmt: skip
 
 

@@ -34,11 +34,18 @@ group: g
 model: bert
 checkpoint: {grace_s: 60, dir: state}
 retries: 2
-depends_on: [1, first]
+depends_on: [1, 4]
 hold: yes
 speeds: {v100: 1, k80: 0.3}
 interactive: no
 upload: ''
+time_limit: 2h30m
+backoff: 30s
+after_any: first
+after_fail: [2, 3]
+array: 0-9%4
+notify: chat
+notify_on: [end, fail]
 """
 
 
@@ -50,13 +57,15 @@ def test_every_key():
         envs={"LR": "0.10", "DEBUG": "yes", "WHEN": "1:30", "MODE": "0755", "EMPTY": ""},
         resources=Resources(4, "a100|h100", 16.0, "64GB"), nodes=2, per="gpu", queue="research",
         priority=-3, deadline="1-12:00:00", estimate="90m", group="g", model="bert",
-        checkpoint=Checkpoint(60.0, "state"), retries=2, depends_on=("1", "first"), hold=True,
+        checkpoint=Checkpoint(60.0, "state"), retries=2, depends_on=("1", "4"), hold=True,
         priority_class="batch", speeds={"v100": 1.0, "k80": 0.3},
+        time_limit="2h30m", backoff="30s", after_any=("first",), after_fail=("2", "3"),
+        array="0-9%4", notify=("chat",), notify_on=("end", "fail"),
     )  # fmt: skip
 
 
 def test_the_example_uses_every_key():
-    fields = set(JobFile.__struct_fields__)
+    fields = set(JobFile.__struct_fields__) - {"task"}  # which only Rota writes
     assert set(yaml.safe_load(EVERYTHING)) == fields
 
 

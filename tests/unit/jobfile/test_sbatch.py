@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.errors import InputError
+from rota.jobfile.arrays import expanded
+from rota.jobfile.convert import to_launch
 from rota.jobfile.model import Checkpoint, Resources
 from rota.jobfile.read import read_jobs, read_translated
 from rota.jobfile.sbatch import FLAGS, HONOURED, LEFT_OUT, SHORT
@@ -34,14 +36,12 @@ def test_a_typical_script():
     job = found.job
     assert (job.name, job.queue, job.workdir, job.hold) == ("bert", "research", "/data", True)
     assert job.resources == Resources(4, "a100", 8.0, 64.0)
-    assert job.estimate == 129600
+    assert (job.time_limit, job.estimate) == (129600, None)
     assert job.checkpoint == Checkpoint(grace_s=120.0)
     assert job.depends_on == ("12", "13")
     assert job.envs == {"LR": "0.1"}
     assert job.run.endswith("python train.py\n")
-    assert found.warnings == (
-        "job: --time: is an estimate here: nobody ends the job when it is over",
-    )
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,25 @@ def test_cpus_and_memory(options, cpus, mem):
     assert (found.cpus, found.mem) == (cpus, mem)
 
 
-def test_an_array_is_a_group_of_jobs():
-    found = read_translated(script("--array=1-7:3%2", "-J sweep"))
+def test_an_array_stays_one():
+    (found,) = read_translated(script("--array=1-7:3%2", "-J sweep"))
 
-    assert [item.job.name for item in found] == ["sweep-1", "sweep-4", "sweep-7"]
-    assert {item.job.group for item in found} == {"sweep"}
-    assert [item.job.envs["SLURM_ARRAY_TASK_ID"] for item in found] == ["1", "4", "7"]
-    assert found[0].warnings == ("job: --array: how many run at once is up to the policy",)
-    assert found[1].warnings == ()
+    assert (found.job.name, found.job.array, found.warnings) == ("sweep", "1-7:3%2", ())
+    launches = [
+        to_launch(job, str(20 + number)) for number, job in enumerate(expanded([found.job]))
+    ]
+    assert [launch.task.variables()["SLURM_ARRAY_TASK_ID"] for launch in launches] == list("147")
+    assert {launch.task.array for launch in launches} == {"20"}
+
+
+def test_every_kind_of_dependency():
+    found = job("--dependency=afterok:1:2,afterany:3,afternotok:4")
+    assert (found.depends_on, found.after_any, found.after_fail) == (("1", "2"), ("3",), ("4",))
+
+
+def test_a_signal_before_the_time_limit():
+    found = job("--signal=B:USR1@90").checkpoint
+    assert (found.warn_signal, found.warn_s, found.grace_s) == ("USR1", 90.0, 30.0)
 
 
 def test_a_script_runs_where_it_is_submitted(tmp_path, monkeypatch):
@@ -126,7 +137,7 @@ def test_options_are_known_once():
         (["-n 4"], "x", "4 tasks per node count its CPUs"),
         ([], "srun python x", "calls srun"),
         ([], "echo $SLURM_PROCID", "uses SLURM_PROCID"),
-        (["--signal=USR1@60"], "x", "Rota sends SIGTERM, not USR1"),
+        (["--signal=KILL@60"], "x", "Rota sends SIGTERM, not KILL"),
         (["--export=ALL"], "x", "your environment is not copied"),
         (["--partition=a,b"], "x", "only the first is used: 'a'"),
         (["--gres=gpu:1,shard:4"], "x", "'shard:4' is left out"),
@@ -164,12 +175,12 @@ def test_flags_of_the_shell_are_kept():
         (script("--time=soon"), "--time is 'soon'"),
         (script("--mem=lots"), "--mem is 'lots'"),
         (script("--signal=@"), "write TERM@SECONDS"),
-        (script("--dependency=afterany:3"), "only afterok"),
+        (script("--dependency=singleton"), "only afterok"),
         (script("--dependency=afterok"), "only afterok"),
         (script("--dependency=afterok:1?afterok:2"), "only afterok"),
         (script("--array=x"), "write 1-10"),
         (script("--array=1-5:0"), "write 1-10"),
-        (script("--array=5-1"), "names no index"),
+        (script("--array=5-1"), "names no number"),
         (script("--array=0-99999"), "at most 10,000 jobs"),
         (script("--priority=high"), "give a whole number"),
         (script("--ntasks=0"), "--ntasks is '0'"),

@@ -1,6 +1,7 @@
 """From allocations to what each node has to do, and the books of runs."""
 
 import pytest
+from msgspec.structs import replace
 
 from rota.core.allocation import Allocation
 from rota.core.errors import ClusterError
@@ -47,7 +48,7 @@ def test_a_pool_is_no_place():
 
 
 def runs():
-    return RunTable(CLUSTER, lambda job: Launch(run="x", retries=1))
+    return RunTable(CLUSTER, lambda job: Launch(run="x"))
 
 
 def started(books, job):
@@ -88,11 +89,18 @@ def test_a_run_that_waits_leaves_no_trace():
     assert books.remove(first) is third
 
 
-def test_tries_are_counted():
+def test_a_run_gets_what_is_left_of_the_time_limit():
     books, job = runs(), a_job()
-    run = started(books, job)
-    assert books.may_fail_again(run)
-    assert not books.may_fail_again(run)
+    job.spec = replace(job.spec, limit_s=60.0)
+    first = started(books, job)
+    assert first.order.limit_s == 60.0
+    books.remove(first)
+    job.run_s = 45.0
+    second = started(books, job)
+    assert second.order.limit_s == 15.0
+    books.remove(second)
+    job.run_s = 61.0
+    assert 0 < started(books, job).order.limit_s < 1  # 0 would be for ever
 
 
 def test_books_can_be_saved_and_restored():

@@ -28,7 +28,7 @@ def finish(script, *jobs):
 def test_the_reasons_are_the_public_ones():
     assert REASONS == (
         "order", "capacity", "fragmentation", "quota", "gang", "constraint", "admission",
-        "dependency", "overhead", "down", "unknown",
+        "dependency", "overhead", "down", "unknown", "backoff", "array",
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_only_completed_jobs_enter_the_averages(script):
     assert summary["jobs"] == 4
     assert summary["censored"] == 1
     assert summary["states"] == {
-        "done": 1, "failed": 1, "rejected": 1, "cancelled": 0, "unfinished": 1,
+        "done": 1, "failed": 1, "rejected": 1, "cancelled": 0, "timeout": 0, "unfinished": 1,
     }  # fmt: skip
     assert summary["makespan_s"] == 15
 

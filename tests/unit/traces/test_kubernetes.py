@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rota.core.errors import ClusterSpecError, TraceError
-from rota.traces.formats.kubernetes.objects import quantity
+from rota.core.kubernetes import quantity
 from rota.traces.formats.kubernetes.pods import FORMAT
 from rota.traces.sniff import first_look
 from trace_readers import counted

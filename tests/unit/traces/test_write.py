@@ -131,7 +131,7 @@ TWO_ROLES = Request((TaskGroup("ps", 1, 0, 4.0), TaskGroup("worker", 4)))
         (JobSpec("7", 0.0, Request.of(1)), UNKNOWN, "not just a finite duration"),
         (JobSpec("7", 0.0, Request.of(1)), Behaviour(0.0), "not just a finite duration"),
         (JobSpec("7", 0.0, Request.of(1)), Behaviour(9.0, {"A": 2.0}), "not just a finite"),
-        (JobSpec("7", 0.0, Request.of(1)), Behaviour(9.0, fails_at=3.0), "not just a finite"),
+        (JobSpec("7", 0.0, Request.of(1)), Behaviour(9.0, speeds={"a": 2.0}), "not just a finite"),
         (JobSpec("7", 0.0, Request.of(1), "t "), Behaviour(9.0), "its tenant 't ' "),
         (JobSpec("7", 0.0, Request.of(1, gpu_types=("A|B",))), Behaviour(9.0), "contain '|'"),
         (JobSpec("7", 0.0, Request.of(1), depends_on=("1;2",)), Behaviour(9.0), "contain ';'"),

@@ -7,7 +7,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rota.core.errors import ClusterError, InputError
@@ -50,8 +50,8 @@ class Agent:
 
     `report` and `obey` are for the thread that talks to the server, `run` (or `step`) for the one
     that watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
-    reached for too long. `sandbox`: how jobs are kept apart, if they are. `news` is set when there
-    is something to report.
+    reached for too long. `sandbox`: how jobs are kept apart, if they are. `hooks`: commands around
+    each job (`prolog`, `epilog`). `news` is set when there is something to report.
 
     Everything is on disk before it happens, so an agent may die at any time: the next one with the
     same folder adopts what runs. A part is started at most once: its folder says that it was.
@@ -66,9 +66,11 @@ class Agent:
         jobs: Path | None = None,
         fenced: bool = False,
         sandbox: Sandbox | None = None,
+        hooks: Mapping[str, Sequence[str]] | None = None,
         boot: Callable[[], str] = boot_id,
     ) -> None:
         self.root = AgentFolder(root, jobs)
+        self.root.hooks = hooks or {}
         self.name = name or self.root.agent
         self.nodes = {node.spec.name: node for node in nodes}
         self.fenced = fenced
@@ -76,6 +78,7 @@ class Agent:
         self.news = threading.Event()
         self.leaving = False
         self.unhealthy: str | None = None  # what a check says against this machine
+        self._hook_problem = ""  # what its last hook that failed says against it
         self._lock = threading.RLock()
         self._boot = boot()
         self._channels = Channels(self.root, self._boot)
@@ -142,7 +145,7 @@ class Agent:
                 left=left,
                 trouble=self.trouble,
                 separates=self.sandbox.separates if self.sandbox else "",
-                unhealthy=self.unhealthy,
+                unhealthy=self._hook_problem or self.unhealthy,
                 stale=self._stale(),
             )
 
@@ -317,6 +320,9 @@ class Agent:
     def _attend(self, part: LocalPart) -> bool:
         """Look at one part; did anything happen to it?"""
         changed = part.look()
+        if part.hook_problem and changed:
+            self._hook_problem = part.hook_problem
+            log.warning("hook.failed", extra={"run": part.key.run, "why": part.hook_problem})
         if changed:
             self._collect(part)  # before it is over its last values are due
         if part.over and part.shares:

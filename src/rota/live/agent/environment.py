@@ -70,6 +70,12 @@ def common(
         "ROTA_RUN_ID": order.run,
         "ROTA_RUN_KEY": key,  # by which the agent recognises what is left of a run
     }
+    if order.limit_s:
+        own["ROTA_TIME_LIMIT_S"] = f"{order.limit_s:g}"  # of this run
+    if order.user:
+        own["ROTA_JOB_USER"] = order.user
+    if order.launch.task is not None:
+        own |= order.launch.task.variables()
     merged = {**texts, **order.launch.envs, **own}
     return {name: str(value) for name, value in merged.items()}
 

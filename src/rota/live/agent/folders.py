@@ -24,7 +24,7 @@ import shutil
 import stat
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from heapq import nsmallest
 from pathlib import Path
@@ -71,6 +71,7 @@ class AgentFolder:
         self.jobs = (jobs or self.path / "jobs").absolute()
         self.wake = self.path / "wake"
         self.lease = self.path / "lease"
+        self.hooks: Mapping[str, Sequence[str]] = {}  # `prolog`, `epilog`: commands around each job
         try:
             for folder in (self.path, self.runs, self.jobs):
                 folder.mkdir(PRIVATE, parents=True, exist_ok=True)

@@ -146,6 +146,21 @@ def make_check(wanted: str) -> Callable[[], str] | None:
     return lambda: check_with(command)
 
 
+def make_hooks(prolog: str, epilog: str) -> dict[str, list[str]]:
+    """Commands before and after each job, as the agent takes them."""
+    found: dict[str, list[str]] = {}
+    for name, wanted in (("prolog", prolog), ("epilog", epilog)):
+        try:
+            command = shlex.split(wanted)
+        except ValueError as error:
+            raise OptionError(f"{name} {wanted!r}: {error}") from error
+        if command and shutil.which(command[0]) is None:
+            raise OptionError(f"{name} {wanted!r}: there is no such program: give a command")
+        if command:
+            found[name] = command
+    return found
+
+
 class HealthWatch:
     """Repeats a check in a thread of its own, and tells what comes of it."""
 

@@ -59,6 +59,7 @@ class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     began_s: float | None = None
     ended_s: float | None = None
+    timed_out: bool = False  # its time limit ended it
 
 
 class PartMeasured(msgspec.Struct, frozen=True):
@@ -160,6 +161,8 @@ class LaunchPart(msgspec.Struct, frozen=True, omit_defaults=True):
     restart: int = 0
     account: str = ""  # whom it shall run as, where the agent may: a name or a number
     of_owner: bool = False  # it is a job of whoever owns the daemon
+    limit_s: float = 0.0  # it is ended so long after its launch; 0: never
+    user: str = ""  # whose it is
 
     @property
     def key(self) -> PartKey:

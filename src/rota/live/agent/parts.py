@@ -58,11 +58,12 @@ class LocalPart:
         self.state: PartState = "waiting"
         self.told = self.why = ""
         self.code = 0
-        self.ran = self.asked = False
+        self.ran = self.asked = self.timed_out = False
         self.began_s: float | None = None  # by `boot_time_s`, like its end
         self.ended_s: float | None = None
         self.forgotten = False
         self.puzzle = ""  # the error of the last look that failed
+        self.hook_problem = ""  # why the prolog or the epilog failed
         self.pidfd = -1
         self.process: subprocess.Popen[bytes] | None = None
         self._root, self._boot = root, boot
@@ -88,7 +89,7 @@ class LocalPart:
         told = self._wants[0] or self.told
         return PartStatus(
             self.key, self.state, told, self.ran, self.code, self.asked, self.why,
-            self.began_s, self.ended_s,
+            self.began_s, self.ended_s, self.timed_out,
         )  # fmt: skip
 
     # --- beginning ----------------------------------------------------------------------------
@@ -136,6 +137,7 @@ class LocalPart:
             "part.json": json.dumps(self._about(launch, shares)),
             f"{SEEN}/setup.sh": launch.launch.setup,
             f"{SEEN}/run.sh": launch.launch.run,
+            f"{SEEN}/pre_stop.sh": launch.launch.pre_stop,
         }
         self._root.create(self.key, texts, owner)
         self.state = "starting"
@@ -173,6 +175,7 @@ class LocalPart:
         unset = {"LC_CTYPE"} - {*os.environ, *env}  # Python adds it for itself
         return {
             "key": self._mark,
+            "name": self.key.run,
             "setup": f"{SEEN}/setup.sh" if launch.launch.setup.strip() else "",
             "run": f"{SEEN}/run.sh",
             "workdir": str(workdir),
@@ -185,12 +188,30 @@ class LocalPart:
             ],
             "terminal": launch.launch.terminal,
             "grace_s": launch.launch.grace_s,
+            "limit_s": launch.limit_s,
+            "warn_s": launch.launch.warn_s,
+            "warn_signal": launch.launch.warn_signal,
+            "pre_stop": f"{SEEN}/pre_stop.sh" if launch.launch.pre_stop.strip() else "",
+            "hooks": self._hooks(launch, devices),
             "out": str(folders["logs"] / f"{self.key.node_rank}.out"),
             "err": str(folders["logs"] / f"{self.key.node_rank}.err"),
             "order": str(folders["logs"] / f"{self.key.node_rank}.order"),
             "log_limit": LOG_LIMIT,
             "log_keep": LOG_KEEP,
             "wake": str(self._root.wake),
+        }
+
+    def _hooks(self, launch: LaunchPart, devices: Sequence[str]) -> dict[str, Any]:
+        """Commands of the operator around the job; nothing that the job says gets there."""
+        return {
+            **self._root.hooks,
+            "env": {
+                "ROTA_JOB_ID": launch.job,
+                "ROTA_RUN_ID": launch.run,
+                "ROTA_JOB_USER": launch.user,
+                "ROTA_NODE_NAME": launch.part.node,
+                environment.VISIBLE: ",".join(devices),
+            },
         }
 
     def _boxed(
@@ -266,6 +287,8 @@ class LocalPart:
         self.state = "lost" if end.get("lost") else "ended"
         self.code, self.asked = int(end.get("code", 0)), bool(end.get("asked"))
         self.ran = bool(end.get("ran", self.ran))
+        self.timed_out = bool(end.get("timed_out"))
+        self.hook_problem = str(end.get("hook_problem", ""))
         self.why = str(end.get("lost") or end.get("why", ""))
         if self.ran and end.get("began"):
             self.began_s = self._moment(end["began"])

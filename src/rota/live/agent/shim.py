@@ -17,6 +17,11 @@ quickly and outlives its parent. Everything it needs to know is in its folder:
     channels/      ways into the run (`Channel`): requests to open one (`NAME.json`), the sockets at
                    which they are served (`NAME.sock`), how they ended (`NAME.end`)
 
+*Time limit*: with a `limit_s` the job is asked to end (SIGTERM, grace, SIGKILL) so long after its
+launch, whoever else lives: neither agent nor daemon is needed for it. *Hooks*: `prolog` and
+`epilog` are commands of the machine's operator, before and after the job, outside of its box;
+`pre_stop` is a script of the job, which runs before SIGTERM whenever it is asked to end.
+
 *Box*: with a `box` in the order, processes run in namespaces of their own, as another user. bwrap
 makes the namespaces and holds them while it lives; each process enters them and is still our child,
 so that its pid, its group and its exit code are what they are without.
@@ -66,7 +71,8 @@ GIB = 1 << 30
 LEFTOVERS_S = 2.0  # for those who outlive the processes that were started
 IDLE_S, WATCH_S, ENDING_S, KILLING_S, RETRY_S = 5.0, 1.0, 0.25, 0.02, 0.5  # between looks
 NOT_STARTED = 127  # the exit code that shells use
-SETUP = -1  # stands for the number of a process
+SETUP, PRE_STOP = -1, -2  # stand for the numbers of processes
+HOOK_S = 300.0  # the longest that a prolog or an epilog may take
 NEWS, TERMINATED = signal.SIGCONT, signal.SIGTERM  # SIGCONT: harmless to a shim that is not ready
 WRITTEN = signal.SIGIO  # there is new output
 UNGUARDED = signal.SIGUSR2  # the guard is gone
@@ -277,6 +283,14 @@ def descendants(root: int) -> dict[int, int]:
         found.update((pid, groups[pid]) for pid in children)
         todo.extend(children)
     return found
+
+
+def catches(pid: int, number: int) -> bool:
+    """Does a process have a handler for a signal?"""
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
 
 
 def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
@@ -506,7 +520,9 @@ class Shim:
         self.groups: set[int] = set()  # every pid that was ever in `main`
         self.codes: dict[int, int] = {}  # number -> exit code
         self.phase, self.kill_at, self.lease_s = RUNNING, FOREVER, FOREVER
-        self.asked = False
+        self.asked = self.timed_out = False
+        self.limit_at = self.warn_at = FOREVER  # by the clock since boot
+        self.hook_problem = ""
         self.outside = ""  # why it ends, if neither the job nor its owner is the reason
         self.why, self.code = "", 0
         self.ran = False
@@ -532,6 +548,7 @@ class Shim:
         self.tell()
         self.watch()
         self.look()
+        self.prepare()
         self.enter_box()
         if self.order["setup"] and self.phase == RUNNING:
             self.start(SETUP, self.order["setup"], {})
@@ -548,6 +565,7 @@ class Shim:
         ended = self.moment()
         if self.box is not None:
             self.box.close()
+        self.hook("epilog")
         self.note()
         most = self.box.order["limits"].get("mem_gib") if self.box is not None else 0
         if most and self.code and killed_for_memory([self.cgroup, *self.limits]):
@@ -557,6 +575,46 @@ class Shim:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
         self.tell()
+
+    def prepare(self) -> None:
+        """Run the prolog; then the time of the job begins."""
+        if self.phase == RUNNING and not self.hook("prolog"):
+            self.outside = self.outside or self.hook_problem
+            self.end(0.0)
+        limit_s = self.order.get("limit_s", 0.0)
+        if limit_s:
+            self.limit_at = time.clock_gettime(time.CLOCK_BOOTTIME) + limit_s
+            self.warn_at = self.limit_at - min(self.order["warn_s"], limit_s / 2)
+
+    def hook(self, which: str) -> bool:
+        """Run a command of the machine's operator; did it succeed, or is there none?"""
+        argv = self.order.get("hooks", {}).get(which)
+        if not argv:
+            return True
+        environ = {**os.environ, **self.order["hooks"]["env"], "ROTA_HOOK": which}
+        pid = os.fork()
+        if not pid:
+            try:
+                os.setsid()
+                signal.pthread_sigmask(signal.SIG_SETMASK, set())
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(2, 1)
+                os.execvpe(argv[0], argv, environ)  # noqa: S606 - what the operator gave
+            finally:
+                os._exit(NOT_STARTED)
+        until = time.monotonic() + HOOK_S
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            stopped = which == "prolog" and read(f"{self.folder}/stop")
+            if stopped or time.monotonic() >= until:
+                send(os.killpg, pid, signal.SIGKILL)
+            signal.sigtimedwait({signal.SIGCHLD, NEWS}, ENDING_S)
+        code = os.waitstatus_to_exitcode(ended[1])
+        if code:
+            end = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+            self.hook_problem = (
+                f"the {which} of its node failed for run {self.order['name']}: {end}"
+            )
+        return not code
 
     def confine(self) -> None:
         """Limit what the run may use: by cgroups, and what they cannot by limits of a process."""
@@ -596,7 +654,7 @@ class Shim:
                 self.kill()
             self.mark()
             self.sleep(now)
-        if not (self.asked or self.outside):
+        if not (self.asked or self.outside or self.timed_out):
             self.phase, self.kill_at = RUNNING, FOREVER  # only leftovers had to be ended
 
     def reap(self) -> bool:
@@ -621,6 +679,9 @@ class Shim:
 
     def ended(self, number: int, code: int) -> None:
         """One of the processes ended; if that was a failure the others have to end too."""
+        if number == PRE_STOP:
+            self.terminate()
+            return
         self.codes[number] = code
         if not code or self.code:
             return
@@ -635,13 +696,14 @@ class Shim:
     def look(self) -> None:
         """Does anybody want it to end?"""
         stop = read(f"{self.folder}/stop").split()
+        over = self.code or len(self.codes.keys() - {SETUP}) == len(self.order["processes"])
         if stop:
-            done = len(self.codes.keys() - {SETUP}) == len(self.order["processes"])
             if len(stop) > 1:
                 self.outside = self.outside or " ".join(stop[1:])
-            elif not (self.code or done):
+            elif not (over or self.timed_out):
                 self.asked = True
             self.end(0.0 if stop[0] == "kill" else self.order["grace_s"])
+        self.keep_limit(over=bool(over))
         lease = self.order["lease"] and read(self.order["lease"])
         if lease:
             self.lease_s = float(lease) - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -650,15 +712,42 @@ class Shim:
                 self.end(0.0)
         self.admit()
 
+    def keep_limit(self, *, over: bool) -> None:
+        """Warn the job before its time limit, and end it there."""
+        if over or self.asked or self.outside or self.timed_out:
+            return
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        if now >= self.limit_at:
+            self.timed_out = True
+            self.end(self.order["grace_s"])
+        elif now >= self.warn_at:
+            self.warn_at = FOREVER
+            with contextlib.suppress(OSError):
+                fd = self.output(self.order["err"])
+                left_s = self.limit_at - now
+                os.write(fd, b"rota: the time limit ends this job in %.0f s\n" % left_s)
+                os.close(fd)
+            if self.order["warn_signal"]:
+                number = getattr(signal, "SIG" + self.order["warn_signal"])
+                for pid in self.others():
+                    if catches(pid, number):  # a shell around it would die of it
+                        send(os.kill, pid, number)
+
     def end(self, grace_s: float) -> None:
         """Ask it to end; those that have not by then are killed."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace_s)
         if self.phase == RUNNING:
             self.phase = ENDING
-            if grace_s:
-                for group in self.groups & set(self.others().values()):
-                    send(os.killpg, group, signal.SIGTERM)
-                    send(os.killpg, group, signal.SIGCONT)  # one that is suspended cannot react
+            if grace_s and self.order.get("pre_stop") and self.ran and self.main and not self.code:
+                self.start(PRE_STOP, self.order["pre_stop"], {})
+            elif grace_s:
+                self.terminate()
+
+    def terminate(self) -> None:
+        """SIGTERM for everybody."""
+        for group in self.groups & set(self.others().values()):
+            send(os.killpg, group, signal.SIGTERM)
+            send(os.killpg, group, signal.SIGCONT)  # one that is suspended cannot react
 
     def clear(self) -> None:
         """Nothing that was started is left, but what it started is."""
@@ -719,6 +808,9 @@ class Shim:
 
     def refused(self, number: int, problem: str) -> None:
         """Note that a script could not be started; the others have to end too."""
+        if number == PRE_STOP:
+            self.terminate()
+            return
         self.code = NOT_STARTED
         self.why = f"{'setup ' if number == SETUP else ''}cannot be started: {problem}"
         self.end(self.order["grace_s"])
@@ -859,6 +951,7 @@ class Shim:
         """Say how it ended."""
         codes = [self.codes.get(number) for number in range(len(self.order["processes"]))]
         end = {"code": self.code, "codes": codes, "asked": self.asked, "why": self.why}
+        end |= {"timed_out": self.timed_out, "hook_problem": self.hook_problem}
         end |= {"lost": self.outside, "ran": self.ran, "began": self.began, **ended}
         write_whole(
             f"{self.folder}/exit.json", json.dumps(end), reserved=f"{self.folder}/exit.reserved"
@@ -886,7 +979,7 @@ class Shim:
         if now < self.kill_at:
             usual_s = WATCH_S if self.trim() else IDLE_S
             usual_s = ENDING_S if self.phase != RUNNING or not self.marked else usual_s
-            longest_s = max(0.0, min(usual_s, self.lease_s, self.kill_at - now))
+            longest_s = max(0.0, min(usual_s, self.lease_s, self.kill_at - now, self.limit_in()))
         until = now + longest_s
         while True:
             got = signal.sigtimedwait(SIGNALS, max(0.0, until - time.monotonic()))
@@ -900,6 +993,12 @@ class Shim:
         elif got is not None and got.si_signo not in (signal.SIGCHLD, NEWS):
             self.outside = self.outside or f"its shim got signal {got.si_signo} from outside"
             self.end(self.order["grace_s"])
+
+    def limit_in(self) -> float:
+        """Return the seconds until the job is to be warned or ended because of its time limit."""
+        if self.limit_at == FOREVER or self.timed_out:
+            return FOREVER
+        return min(self.warn_at, self.limit_at) - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def trim(self) -> bool:
         """Rotate the output where it is too long; did any of it grow?"""

@@ -56,7 +56,9 @@ class PretendDriver(Driver):
             self._began[order.run] = monotonic()
             left_s = max(0.0, lasts_s - self._done.get(order.job, 0.0))
             self._later(0.0, RunStatus(order.run, "running"))
-            self._later(left_s, RunStatus(order.run, "ended"))
+            over = bool(order.limit_s) and order.limit_s < left_s
+            ends_s = order.limit_s if over else left_s
+            self._later(ends_s, RunStatus(order.run, "ended", timed_out=over))
 
     def halt(self, run: str) -> None:
         """It ends at once."""

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil
 from pathlib import Path
 
 import numpy as np
 
 from rota.models.goodput import GoodputTable, Gradients, fit_steps, gain, goodput_table
-from rota.models.profiles import ApplicationProfile, Array, StepTimes
+from rota.models.profiles import ApplicationProfile, Array, StepTimes, divided
 
 DELAY_S = {"bert": 103, "cifar10": 24, "ncf": 25, "deepspeech2": 18, "yolov3": 26, "imagenet": 35}
 """Without progress at every change of a placement."""
@@ -16,7 +15,6 @@ AGAIN_S = {"bert": 5, "cifar10": 3, "ncf": 2, "deepspeech2": 1, "yolov3": 3, "im
 """What is left of it when containers are reused (AFE)."""
 NODE_GPUS = 4
 MOST = 64  # GPUs of a job
-TINY = 1e-8
 
 
 class BootSteps(StepTimes):
@@ -97,16 +95,8 @@ class DeepBootTrainee:
             self.local, self.passes = best.batch, best.accumulation
         else:
             batch = self.batch or max(limits.init, limits.local_least * gpus)
-            self.local, self.passes = self._divided(batch, gpus, alone=batch > limits.init)
+            self.local, self.passes = divided(batch, gpus, limits.local_most, limits.init)
         self.local = min(self.local, int(limits.most / (gpus * (self.passes + 1))))
-
-    def _divided(self, batch: int, gpus: int, *, alone: bool) -> tuple[int, int]:
-        """Samples per pass and passes; `alone`: on one GPU there are two passes at least."""
-        local = ceil(batch / gpus - TINY)
-        passes = ceil(local / self.profile.limits.local_most - TINY) - 1
-        if gpus == 1 and alone:
-            passes = max(1, passes)
-        return ceil(local / (passes + 1) - TINY), passes
 
     @property
     def table(self) -> GoodputTable | None:
@@ -166,7 +156,8 @@ class DeepBootTrainee:
         known = self._foreseen.get(gpus)
         if known is None:
             limits = self.profile.limits
-            local, passes = self._divided(self.batch or limits.init, gpus, alone=True)
+            # on one GPU always two passes at least, even with the initial batch
+            local, passes = divided(self.batch or limits.init, gpus, limits.local_most, 0)
             local = min(local, int(limits.most / (gpus * (passes + 1))))
             step_s, sync_s = self.profile.times(packed(gpus), local)
             known = (step_s + (step_s - sync_s) * passes, local * gpus * (passes + 1))

@@ -29,6 +29,7 @@ TOLD = {
     Record.FAILED: "fail",
     Record.REJECTED: "reject",
     Record.CANCELLED: "cancel",
+    Record.TIMEOUT: "time out",
     Record.HELD: "hold",
     Record.ADMITTED: "admit",
 }

@@ -5,8 +5,13 @@ Required columns: `job_id`, `submit_s`, `num_gpus`, `duration_s`. Optional: `vc`
 (all of which its nodes must have, `A;B`), `cpus` and `mem_gib` (of the whole job), `priority` (a
 whole number), `deadline_s`, `estimate_s`, `gang` (true or false), `min_gpus` and `max_gpus`
 (elastic range), `sizes` (the only numbers of GPUs that an elastic job takes, `1;2;4`), `depends_on`
-(ids separated by `;`), `account`, `partition` and `qos` (as Slurm calls them; they bind a job to no
-node).
+(ids separated by `;`: jobs that must be done), `after_any` (that must be over) and `after_fail`
+(that must have ended without success), `account`, `partition` and `qos` (as Slurm calls them; they
+bind a job to no node), `time_limit_s` (seconds of running after which it is ended), `fails_at_s`
+(seconds of work after which it fails), `retries` (how often it is then tried again, from its
+beginning) and `backoff_s` (before the first of them; each further one waits twice as long), `array`
+(the name of its array) and `array_limit` (how many of the array may be in the queue or run at
+once).
 
 All times are seconds on one clock, and `deadline_s` is a point on it, not a delay after the
 submission. An empty optional cell means "not given". `num_gpus` is a whole number, a fraction below
@@ -23,7 +28,7 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.schema import as_json
+from rota.traces.schema import DEPENDENCIES, as_json
 from rota.traces.table import Column, Layout, Table
 
 if TYPE_CHECKING:
@@ -55,6 +60,14 @@ LAYOUT = Layout(
         Column("account", optional=True),
         Column("partition", optional=True),
         Column("qos", optional=True),
+        Column("time_limit_s", "number", optional=True, above=0),
+        Column("retries", "number", optional=True, least=0, whole=True),
+        Column("backoff_s", "number", optional=True, least=0),
+        Column("fails_at_s", "number", optional=True, least=0),
+        Column("after_any", optional=True),
+        Column("after_fail", optional=True),
+        Column("array", optional=True),
+        Column("array_limit", "number", optional=True, least=0, whole=True),
     ),
     strict=True,
     remedy="ignore unknown columns with --format csv:ignore=yes",
@@ -85,7 +98,7 @@ class PlainCsv(Reader):
         frame = table.whole()
         _check(table, frame)
         frame = frame.select(name for name in LAYOUT.names if name in table.names)
-        lists = {"gpu_type": "|", "labels": ";", "depends_on": ";"}
+        lists = {"gpu_type": "|", "labels": ";", **dict.fromkeys(DEPENDENCIES, ";")}
         frame = frame.with_columns(
             *(_parts(name, mark) for name, mark in lists.items() if name in frame),
             *(
@@ -96,8 +109,7 @@ class PlainCsv(Reader):
         )
         if "sizes" in frame:
             frame = frame.with_columns(pl.Series("sizes", _sizes(table, frame), dtype=pl.String))
-        if "depends_on" in frame:
-            _check_dependencies(table, frame["job_id"].to_list(), frame["depends_on"])
+        _check_dependencies(table, frame)
         return Imported(frame, name=path.stem)
 
 
@@ -171,21 +183,26 @@ def _sizes(table: Table, frame: "pl.DataFrame") -> list[str | None]:
     return found
 
 
-def _check_dependencies(table: Table, ids: list[str], waits: "pl.Series") -> None:
+def _check_dependencies(table: Table, frame: "pl.DataFrame") -> None:
     """Every job that another waits for is there, and none waits for itself through others."""
+    columns = [name for name in DEPENDENCIES if name in frame]
+    if not columns:
+        return
+    ids = frame["job_id"].to_list()
     known = set(ids)
     graph: dict[str, list[str]] = {}
-    for row, others in enumerate(waits.to_list()):
-        for other in others:
-            if other not in known:
-                table.fail(row, "depends_on", f"names {other!r}, which is no job_id: correct it")
-        if others:
-            graph[ids[row]] = others
+    for name in columns:
+        for row, others in enumerate(frame[name].to_list()):
+            for other in others or ():
+                if other not in known:
+                    table.fail(row, name, f"names {other!r}, which is no job_id: correct it")
+            if others:
+                graph.setdefault(ids[row], []).extend(others)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         cycle = " -> ".join(reversed(error.args[1]))
         raise TraceError(
-            f"{table.path}: line {table.line(ids.index(error.args[1][0]))}, column 'depends_on': "
+            f"{table.path}: line {table.line(ids.index(error.args[1][0]))}, column {columns[0]!r}: "
             f"jobs wait for each other ({cycle}): remove one of these dependencies"
         ) from error

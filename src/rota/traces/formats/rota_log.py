@@ -22,7 +22,16 @@ from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.formats.store import node_problem, read_parquet
 from rota.traces.imported import Imported
-from rota.traces.observed import CANCELLED, DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, Seen
+from rota.traces.observed import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    NODE_FAIL,
+    PREEMPTED,
+    RUNNING,
+    TIMEOUT,
+    Seen,
+)
 from rota.traces.sources import is_folder, read_bytes
 from rota.traces.tidy import Common, Rest, attempts_frame, import_rows
 
@@ -36,6 +45,7 @@ ENDS = {
     Record.DONE: DONE,
     Record.FAILED: FAILED,
     Record.CANCELLED: CANCELLED,
+    Record.TIMEOUT: TIMEOUT,
 }
 PLACED = (Record.START, Record.MOVE)
 LIFE = (Record.SUBMIT, Record.TASK, *PLACED, *ENDS)

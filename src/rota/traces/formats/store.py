@@ -29,7 +29,7 @@ from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.observed import STATES, Observed
-from rota.traces.schema import ADDED, EVENTS, JOBS, VERSION, complete, kinds
+from rota.traces.schema import ADDED, DEPENDENCIES, EVENTS, JOBS, VERSION, complete, kinds
 from rota.traces.sources import read_bytes
 
 if TYPE_CHECKING:
@@ -318,11 +318,12 @@ def _wrong_json(jobs: "pl.DataFrame") -> str:
 
 
 def _wrong_dependency(jobs: "pl.DataFrame") -> str:
-    some = jobs.filter(jobs["depends_on"].list.len() > 0).select("job_id", "depends_on")
-    if not some.height:
-        return ""
-    known = set(jobs["job_id"])
-    waits: dict[str, list[str]] = dict(some.iter_rows())
+    waits: dict[str, list[str]] = {}
+    for column in DEPENDENCIES:
+        some = jobs.filter(jobs[column].list.len() > 0).select("job_id", column)
+        for name, others in some.iter_rows():
+            waits.setdefault(name, []).extend(others)
+    known = set(jobs["job_id"]) if waits else set()
     for name, others in waits.items():
         for other in others:
             if other not in known:

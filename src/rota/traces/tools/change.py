@@ -15,7 +15,7 @@ from rota.core.events import INF
 from rota.core.workload import Quality
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
-from rota.traces.schema import CAPACITY
+from rota.traces.schema import CAPACITY, without_lost
 
 if TYPE_CHECKING:
     import polars as pl
@@ -146,8 +146,6 @@ def _seconds(what: str, text: str) -> float:
 
 def _only(imported: Imported, which: "pl.Expr", why: str, note: str) -> Imported:
     """Only some jobs, without dependencies on others; the rest is counted as dropped."""
-    import polars as pl
-
     numbered = imported.jobs.with_row_index("_job").filter(which)
     if not numbered.height:
         raise OptionError(f"{note}: keeps none of {len(imported):,} jobs: ask for more")
@@ -157,12 +155,9 @@ def _only(imported: Imported, which: "pl.Expr", why: str, note: str) -> Imported
     gone = len(imported) - frame.height
     dropped = {**old.dropped, **({why: old.dropped.get(why, 0) + gone} if gone else {})}
     quality = Quality(old.rows, frame.height, dropped, dict(old.repaired))
-    known = pl.element().is_in(frame["job_id"].implode())
-    others = pl.col("depends_on").list.eval(pl.element().filter(known))
-    lost = frame.select((others.list.len() != pl.col("depends_on").list.len()).sum()).item()
+    frame, lost = without_lost(frame)
     if lost:
         quality.repaired["dependency on a job that was left out removed"] = lost
-        frame = frame.with_columns(depends_on=others)
     return with_jobs(imported, frame, note, observed=imported.observed.only(rows), quality=quality)
 
 

@@ -19,7 +19,7 @@ from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
-from rota.traces.schema import CAPACITY
+from rota.traces.schema import CAPACITY, DEPENDENCIES
 from rota.traces.tools.change import later, with_jobs
 
 if TYPE_CHECKING:
@@ -65,8 +65,10 @@ def merge(sources: Sequence[NamedTrace], *, by_clock: bool = False) -> Merged:
         prefix = _prefix(source.name, jobs["job_id"].to_list(), taken)
         if prefix:
             renamed = pl.lit(prefix) + pl.col("job_id")
-            others = pl.col("depends_on").list.eval(pl.lit(prefix) + pl.element())
-            jobs = jobs.with_columns(job_id=renamed, depends_on=others)
+            waits = [pl.col(name).list.eval(pl.lit(prefix) + pl.element()) for name in DEPENDENCIES]
+            array = pl.col("array")
+            arrays = pl.when(array != "").then(pl.lit(prefix) + array).otherwise(array)
+            jobs = jobs.with_columns(renamed.alias("job_id"), *waits, arrays.alias("array"))
             notes.append(f"ids of {source.name} begin with {prefix}: another trace has the same")
         taken.update(jobs["job_id"].to_list())
         frames.append(jobs.with_columns(_source=pl.lit(number), _job=pl.int_range(pl.len())))

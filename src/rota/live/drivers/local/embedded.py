@@ -1,6 +1,6 @@
 """An agent inside the daemon: `rota serve --nodes 4x4` needs no other process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rota.core.errors import ClusterError, NotFoundError, RotaError, UnavailableError
@@ -51,9 +51,10 @@ class EmbeddedAgent:
         devices: Sequence[str] | None = None,
         sandbox: Sandbox | None = None,
         check: Callable[[], str] | None = None,
+        hooks: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         nodes = nodes_here(specs, devices)
-        self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox)
+        self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox, hooks=hooks)
         self.agent.files.fetch = lambda job, digest: _piece(driver, job, digest)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)

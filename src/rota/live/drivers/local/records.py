@@ -67,6 +67,8 @@ class AgentRun:
             restart=order.restart,
             account=self._account,
             of_owner=self._of_owner,
+            limit_s=order.limit_s,
+            user=order.user,
         )
 
     def note(self, status: PartStatus, ahead_s: float | None = None) -> list[RunStatus]:
@@ -79,7 +81,7 @@ class AgentRun:
         self.statuses[status.key] = status
         if ahead_s is not None:
             self._note_times(status, ahead_s)
-        failed = status.state == "ended" and status.code and not status.asked
+        failed = status.timed_out or (status.state == "ended" and status.code and not status.asked)
         if self._cause is None and (failed or status.state == "lost"):
             self._cause = status
         return self._news()
@@ -123,7 +125,10 @@ class AgentRun:
             if len(self.parts) > 1:
                 why = f"node {self.parts[cause.key].node}: {why}"
             state = cause.state if cause.state == "lost" else "ended"
-            return RunStatus(run, state, cause.code, why=why, began_s=began_s, ended_s=ended_s)
+            return RunStatus(
+                run, state, cause.code, why=why, began_s=began_s, ended_s=ended_s,
+                timed_out=cause.timed_out,
+            )  # fmt: skip
         statuses = [self.statuses[key] for key in self.parts]
         first = next((status for status in statuses if status.code), statuses[0])
         asked = any(status.asked for status in statuses)

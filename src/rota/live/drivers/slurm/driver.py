@@ -45,7 +45,7 @@ class SlurmDriver(Driver):
     """
 
     name = "slurm"
-    capabilities = Capabilities(fractions=False, devices=False, joins=False)
+    capabilities = Capabilities(fractions=False, devices=False, joins=False, hooks=False)
 
     def __init__(
         self,

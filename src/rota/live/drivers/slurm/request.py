@@ -11,6 +11,7 @@ from rota.live.drivers.slurm.names import fingerprint, plain
 from rota.live.drivers.slurm.options import SlurmOptions
 
 MIB = 1024
+MINUTE_S = 60.0
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -60,11 +61,11 @@ def is_even(order: RunOrder) -> bool:
     return len({part.gpus for part in order.parts}) == 1
 
 
-def common_options(options: SlurmOptions) -> list[str]:
-    """Options of every job."""
+def common_options(options: SlurmOptions, limit_s: float = 0.0) -> list[str]:
+    """Options of every job; `limit_s`: its own time limit, which Slurm counts in minutes."""
     given = {
         "partition": options.partition, "account": options.account, "qos": options.qos,
-        "time": options.time_limit,
+        "time": str(max(1, ceil(limit_s / MINUTE_S))) if limit_s else options.time_limit,
     }  # fmt: skip
     return [f"--{name}={value}" for name, value in given.items() if value]
 
@@ -82,16 +83,19 @@ def make_request(order: RunOrder, options: SlurmOptions, types: Mapping[str, str
                 f"GPUs only"
             )
         groups.setdefault(part.gpus, []).append(part)
-    return SbatchRequest(tuple(_component(parts, options, types) for parts in groups.values()))
+    limit_s = order.limit_s
+    return SbatchRequest(
+        tuple(_component(parts, options, types, limit_s) for parts in groups.values())
+    )
 
 
 def _component(
-    parts: Sequence[RunPart], options: SlurmOptions, types: Mapping[str, str]
+    parts: Sequence[RunPart], options: SlurmOptions, types: Mapping[str, str], limit_s: float
 ) -> Component:
     gpus = int(parts[0].gpus)
     cpus = max(max(ceil(part.cpus), part.processes) for part in parts)
     asked = [
-        *common_options(options),
+        *common_options(options, limit_s),
         f"--nodes={len(parts)}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={cpus}",

@@ -170,7 +170,11 @@ def _shared(order: RunOrder, part: RunPart, master: str) -> list[tuple[str, str]
 
 
 def _own(order: RunOrder, part: RunPart, places: dict[str, str]) -> list[tuple[str, str]]:
+    task = order.launch.task
+    limit = [("ROTA_TIME_LIMIT_S", f"{order.limit_s:g}")] if order.limit_s else []
     return [
+        *limit,
+        *(task.variables().items() if task is not None else ()),
         ("ROTA_CHECKPOINT_DIR", places["checkpoint"]),
         ("ROTA_GPUS", f"{part.gpus:g}"),
         ("ROTA_GRACE_S", f"{order.launch.grace_s:g}"),

@@ -58,7 +58,8 @@ def _by_slurm(run: str, nodes: int, job: SeenJob | None) -> RunStatus | None:
     if job.state == "FAILED" and nodes > 1:
         return RunStatus(run, "lost", why="a part of it is gone without a word: a node failed?")
     code = job.code or TERMINATED
-    return RunStatus(run, "ended", code, why=BY_SLURM.get(job.state, describe(code)))
+    why = BY_SLURM.get(job.state, describe(code))
+    return RunStatus(run, "ended", code, why=why, timed_out=job.state == "TIMEOUT")
 
 
 def judge_requeued(run: str, nodes: int, ends: Sequence[End], *, ending: bool) -> RunStatus:

@@ -1,86 +1,29 @@
-"""What Kubernetes writes: quantities, times, names of GPUs, pods and nodes.
+"""Pods and nodes as `kubectl get ... -o json` prints them. The report counts shares of GPUs."""
 
-GPUs are `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/...` and `habana.ai/gaudi`. A slice of a
-GPU, as in `nvidia.com/mig-3g.20gb`, counts as that many of 7 parts (3/7) with `mig=share`, as a
-whole one with `mig=whole`. A GPU that is shared by time slicing (`nvidia.com/gpu.shared`) counts as
-a whole one. The report counts pods with either.
-"""
-
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rota.core.errors import ClusterSpecError, InputError, TraceError
+from rota.core.kubernetes import (
+    MIG,
+    SHARED,
+    container_resources,
+    machine,
+    part,
+    parts,
+    pod_amounts,
+    text,
+    time_of,
+)
 from rota.core.topology import NodeSpec
 from rota.traces.cluster import parse_cluster
 from rota.traces.observed import DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, TIMEOUT, UNKNOWN
 from rota.traces.sources import decode, read_bytes
 
-SHARED = "nvidia.com/gpu.shared"
-GPUS = ("nvidia.com/gpu", SHARED, "amd.com/gpu", "habana.ai/gaudi")
-INTEL = "gpu.intel.com/"
-TYPES = (
-    "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name",
-    "gpu.nvidia.com/class",
-)  # fmt: skip
-MIG = re.compile(r"nvidia\.com/mig-(\d)g\.\d+gb(?:\.me)?")
-_PARTS = 7
-_QUANTITY = re.compile(r"([+-]?\d{1,30}(?:\.\d{0,18})?)(?:[eE]([+-]?\d{1,2})|([numkKMGTPE]i?))?")
-_SUFFIXES = {
-    "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-    "E": 1e18, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
-    "Ei": 2.0**60,
-}  # fmt: skip
-_GIB = 2.0**30
-_MOST = 1e9
 _KNOWN = (".yaml", ".yml", ".csv")
-
-
-def quantity(value: Any) -> float:
-    """`500m` is 0.5, `2Gi` is 2147483648; what is no quantity is 0."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if isfinite(value) and value > 0 else 0.0
-    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
-    if not match:
-        return 0.0
-    number = float(match[1]) * 10.0 ** int(match[2] or 0) * _SUFFIXES.get(match[3] or "", 1.0)
-    return number if 0 < number < 1e30 else 0.0  # noqa: PLR2004 - nonsense
-
-
-def gpus_of(amounts: Mapping[str, Any], mig: str) -> float:
-    """GPUs in a list of resources."""
-    total = 0.0
-    for name, value in amounts.items():
-        part = MIG.fullmatch(name)
-        if name in GPUS or name.startswith(INTEL):
-            total += quantity(value)
-        elif part:
-            total += quantity(value) * (int(part[1]) / _PARTS if mig == "share" else 1.0)
-    return min(round(total, 6), _MOST)
-
-
-def cpus_and_memory(amounts: Mapping[str, Any]) -> tuple[float, float]:
-    """CPUs, and memory in GiB."""
-    return (
-        min(quantity(amounts.get("cpu")), _MOST),
-        min(quantity(amounts.get("memory")) / _GIB, _MOST),
-    )
-
-
-def time_of(value: Any) -> float | None:
-    """Seconds since 1970, from `2026-03-02T08:00:00Z`; None: not a time."""
-    if not isinstance(value, str):
-        return None
-    try:
-        time = datetime.fromisoformat(value)
-        return time.timestamp() if time.tzinfo else None
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def read_items(path: Path, error: type[InputError] = TraceError) -> list[Mapping[str, Any]]:
@@ -111,26 +54,6 @@ def _unfolded(content: Any) -> Iterator[Mapping[str, Any]]:
         yield {}
 
 
-def part(item: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """An object within objects; empty when it is not there."""
-    for key in keys:
-        value = item.get(key)
-        item = value if isinstance(value, Mapping) else {}
-    return item
-
-
-def parts(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Objects of a list within an object."""
-    value = item.get(key)
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-
-
-def text(item: Mapping[str, Any], key: str) -> str:
-    """A text within an object."""
-    value = item.get(key)
-    return value if isinstance(value, str) else ""
-
-
 def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
     """Nodes as `kubectl get nodes -o json` prints them, or any cluster file."""
     if path.suffix.lower() in _KNOWN:
@@ -139,22 +62,12 @@ def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
     for item in read_items(path, ClusterSpecError):
         name = text(part(item, "metadata"), "name")
         if item.get("kind") in ("Node", None) and name:
-            nodes[name] = _machine(name, item, mig)
+            nodes[name] = machine(name, item, mig)
     if not nodes:
         raise ClusterSpecError(
             f"{path}: lists no nodes: give what `kubectl get nodes -o json` prints"
         )
     return tuple(nodes.values())
-
-
-def _machine(name: str, item: Mapping[str, Any], mig: str) -> NodeSpec:
-    status = part(item, "status")
-    amounts = part(status, "allocatable") or part(status, "capacity")
-    labels = part(item, "metadata", "labels")
-    kind = next((text(labels, key) for key in TYPES if text(labels, key)), "")
-    cpus, mem_gib = cpus_and_memory(amounts)
-    gpus = min(ceil(gpus_of(amounts, mig) - 1e-6), 4_096)  # slices of 7 parts make whole GPUs
-    return NodeSpec(name, gpus, kind, cpus, mem_gib)
 
 
 GROUPS = (
@@ -253,8 +166,8 @@ def read_pod(
     state, end_s = _ending(about, status)
     if start_s is not None and end_s is not None:
         end_s = max(start_s, end_s)
-    cpus, mem_gib, gpus = _amounts(spec, mig)
-    names = {name for one in parts(spec, "containers") for name in _resources(one)}
+    cpus, mem_gib, gpus = pod_amounts(spec, mig)
+    names = {name for one in parts(spec, "containers") for name in container_resources(one)}
     full = f"{namespace}/{name}"
     indexed = any(marks.get(key) for key in INDICES)
     priority = spec.get("priority")
@@ -340,23 +253,3 @@ def _failure(reason: str, status: Mapping[str, Any]) -> str:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             return PREEMPTED
     return FAILED
-
-
-def _amounts(spec: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
-    """CPUs, GiB and GPUs: of all containers together, or of the largest that runs before them."""
-    sums = [0.0, 0.0, 0.0]
-    for container in parts(spec, "containers"):
-        sums = [a + b for a, b in zip(sums, _of_container(container, mig), strict=True)]
-    for container in parts(spec, "initContainers"):
-        sums = [max(a, b) for a, b in zip(sums, _of_container(container, mig), strict=True)]
-    return sums[0], sums[1], round(sums[2], 6)
-
-
-def _of_container(container: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
-    amounts = _resources(container)
-    return *cpus_and_memory(amounts), gpus_of(amounts, mig)
-
-
-def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not requested is the limit."""
-    return {**part(container, "resources", "limits"), **part(container, "resources", "requests")}

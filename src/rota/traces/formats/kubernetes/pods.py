@@ -27,6 +27,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.core.errors import TraceError
+from rota.core.kubernetes import text
 from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.formats.kubernetes.objects import (
@@ -35,7 +36,6 @@ from rota.traces.formats.kubernetes.objects import (
     read_machines,
     read_pod,
     scheduled_times,
-    text,
 )
 from rota.traces.imported import Imported
 from rota.traces.observed import RUNNING, Seen

@@ -1,0 +1,126 @@
+"""What Kubernetes writes: quantities, times, names of GPUs, objects within objects.
+
+GPUs are `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/...` and `habana.ai/gaudi`. A slice of a
+GPU, as in `nvidia.com/mig-3g.20gb`, counts as that many of 7 parts (3/7) with `mig=share`, as a
+whole one with `mig=whole`. A GPU that is shared by time slicing (`nvidia.com/gpu.shared`) counts as
+a whole one.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from math import ceil, isfinite
+from typing import Any
+
+from rota.core.topology import NodeSpec
+
+SHARED = "nvidia.com/gpu.shared"
+GPUS = ("nvidia.com/gpu", SHARED, "amd.com/gpu", "habana.ai/gaudi")
+INTEL = "gpu.intel.com/"
+TYPES = (
+    "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name",
+    "gpu.nvidia.com/class",
+)  # fmt: skip
+MIG = re.compile(r"nvidia\.com/mig-(\d)g\.\d+gb(?:\.me)?")
+_PARTS = 7
+_QUANTITY = re.compile(r"([+-]?\d{1,30}(?:\.\d{0,18})?)(?:[eE]([+-]?\d{1,2})|([numkKMGTPE]i?))?")
+_SUFFIXES = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+    "E": 1e18, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
+    "Ei": 2.0**60,
+}  # fmt: skip
+_GIB = 2.0**30
+_MOST = 1e9
+
+
+def quantity(value: Any) -> float:
+    """`500m` is 0.5, `2Gi` is 2147483648; what is no quantity is 0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if isfinite(value) and value > 0 else 0.0
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not match:
+        return 0.0
+    number = float(match[1]) * 10.0 ** int(match[2] or 0) * _SUFFIXES.get(match[3] or "", 1.0)
+    return number if 0 < number < 1e30 else 0.0  # noqa: PLR2004 - nonsense
+
+
+def gpus_of(amounts: Mapping[str, Any], mig: str) -> float:
+    """GPUs in a list of resources."""
+    total = 0.0
+    for name, value in amounts.items():
+        part = MIG.fullmatch(name)
+        if name in GPUS or name.startswith(INTEL):
+            total += quantity(value)
+        elif part:
+            total += quantity(value) * (int(part[1]) / _PARTS if mig == "share" else 1.0)
+    return min(round(total, 6), _MOST)
+
+
+def cpus_and_memory(amounts: Mapping[str, Any]) -> tuple[float, float]:
+    """CPUs, and memory in GiB."""
+    return (
+        min(quantity(amounts.get("cpu")), _MOST),
+        min(quantity(amounts.get("memory")) / _GIB, _MOST),
+    )
+
+
+def time_of(value: Any) -> float | None:
+    """Seconds since 1970, from `2026-03-02T08:00:00Z`; None: not a time."""
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        return time.timestamp() if time.tzinfo else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def part(item: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """An object within objects; empty when it is not there."""
+    for key in keys:
+        value = item.get(key)
+        item = value if isinstance(value, Mapping) else {}
+    return item
+
+
+def parts(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Objects of a list within an object."""
+    value = item.get(key)
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def text(item: Mapping[str, Any], key: str) -> str:
+    """A text within an object."""
+    value = item.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def machine(name: str, item: Mapping[str, Any], mig: str) -> NodeSpec:
+    """A node as its object tells."""
+    status = part(item, "status")
+    amounts = part(status, "allocatable") or part(status, "capacity")
+    labels = part(item, "metadata", "labels")
+    kind = next((text(labels, key) for key in TYPES if text(labels, key)), "")
+    cpus, mem_gib = cpus_and_memory(amounts)
+    gpus = min(ceil(gpus_of(amounts, mig) - 1e-6), 4_096)  # slices of 7 parts make whole GPUs
+    return NodeSpec(name, gpus, kind, cpus, mem_gib)
+
+
+def pod_amounts(spec: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
+    """CPUs, GiB and GPUs: of all containers together, or of the largest that runs before them."""
+    sums = [0.0, 0.0, 0.0]
+    for container in parts(spec, "containers"):
+        sums = [a + b for a, b in zip(sums, _of_container(container, mig), strict=True)]
+    for container in parts(spec, "initContainers"):
+        sums = [max(a, b) for a, b in zip(sums, _of_container(container, mig), strict=True)]
+    return sums[0], sums[1], round(sums[2], 6)
+
+
+def _of_container(container: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
+    amounts = container_resources(container)
+    return *cpus_and_memory(amounts), gpus_of(amounts, mig)
+
+
+def container_resources(container: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not requested is the limit."""
+    return {**part(container, "resources", "limits"), **part(container, "resources", "requests")}

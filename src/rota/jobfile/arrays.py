@@ -1,0 +1,67 @@
+"""Arrays: one description, many jobs that differ in a number."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from rota.core.errors import InputError
+from rota.jobfile.model import JobFile
+from rota.jobfile.quantities import shown
+
+MOST_TASKS = 10_000
+_PART = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?(?::([0-9]{1,7}))?", re.ASCII)
+
+
+class ArrayPlan(msgspec.Struct, frozen=True):
+    """The numbers of the jobs of an array, and how many may be in the queue or run (0: all)."""
+
+    indices: tuple[int, ...]
+    limit: int = 0
+
+
+@lru_cache(maxsize=1024)
+def array_plan(text: str, where: str = "array") -> ArrayPlan:
+    """`1-10`, `0-30:10`, `1,4,7`; `%2` behind it: at most two at once."""
+    asked, percent, most = text.partition("%")
+    if percent and not re.fullmatch(r"[0-9]{1,7}", most.strip(), re.ASCII):
+        raise InputError(f"{where} is {shown(text)}: write how many at once behind %, e.g. 0-9%4")
+    limit = int(most) if percent else 0
+    if percent and not limit:
+        raise InputError(f"{where} is {shown(text)}: at least 1 must be allowed at once")
+    found: dict[int, None] = {}
+    for part in asked.split(","):
+        match = _PART.fullmatch(part.strip())
+        step = int(match[3] or 1) if match else 0
+        if match is None or not step:
+            raise InputError(f"{where} is {shown(text)}: write 1-10, 0-30:10, 1,4,7 or 0-9%4")
+        span = range(int(match[1]), int(match[2] or match[1]) + 1, step)
+        if len(found) + len(span) > MOST_TASKS:
+            raise InputError(f"{where} is {shown(text)}: at most {MOST_TASKS:,} jobs in one array")
+        found |= dict.fromkeys(span)
+    if not found:
+        raise InputError(f"{where} is {shown(text)}: it names no number: write 1-10")
+    return ArrayPlan(tuple(found), limit)
+
+
+def array_of(job: JobFile, id: str) -> tuple[str, ArrayPlan] | None:  # noqa: A002 - as in specs
+    """The array of a job with this id, which is the id of its first one; None: it is in none."""
+    if job.task is None or not job.array or not id.isdecimal():
+        return None
+    plan = array_plan(job.array)
+    return str(int(id) - plan.indices.index(job.task)), plan
+
+
+def expanded(jobs: Sequence[JobFile]) -> list[JobFile]:
+    """Every array as the jobs that it consists of, one after the other."""
+    if not any(job.array for job in jobs):
+        return list(jobs)
+    found: list[JobFile] = []
+    for job in jobs:
+        if not job.array:
+            found.append(job)
+            continue
+        indices = array_plan(job.array).indices
+        found += [msgspec.structs.replace(job, task=index) for index in indices]
+    return found

@@ -1,0 +1,321 @@
+"""The driver of Kubernetes: threads that watch, and one that carries out what is wanted."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+
+from rota.core.errors import ClusterError
+from rota.core.topology import NodeSpec
+from rota.live.driver import (
+    Capabilities,
+    Driver,
+    Listener,
+    NodeStatus,
+    RunOrder,
+    RunStatus,
+)
+from rota.live.drivers.kubernetes.access import KubeAccess, find_access
+from rota.live.drivers.kubernetes.api import CONFLICT, KubeApi, KubeError
+from rota.live.drivers.kubernetes.cache import ObjectCache
+from rota.live.drivers.kubernetes.logs import PodLogs
+from rota.live.drivers.kubernetes.manifest import service
+from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, read_node
+from rota.live.drivers.kubernetes.occupancy import PodOccupancy
+from rota.live.drivers.kubernetes.options import KubernetesOptions
+from rota.live.drivers.kubernetes.preflight import check
+from rota.live.drivers.kubernetes.runs import HALT, KILL, KubeRun, KubeRuns
+
+log = logging.getLogger("rota.kubernetes")
+
+NAP_S, LONGEST_NAP_S = 0.2, 15.0
+LOOK_S = 5.0  # a look at everything, even if nothing was heard
+REFUSED_S = 30.0  # a node that refused a pod gets no other for so long
+UNHEARD_S = 10.0  # then the trouble is worth telling
+
+
+class KubernetesDriver(Driver):
+    """Implements `Driver`: Rota decides, Kubernetes executes.
+
+    Args:
+        store: A name for the daemon's store: by it the driver knows its pods again.
+        folder: For the output of jobs.
+        options: How to use the cluster.
+        access: Where it is; found as `kubectl` does unless given.
+
+    Which GPUs of a node a pod gets is up to its kubelet.
+    """
+
+    name = "kubernetes"
+    capabilities = Capabilities(fractions=False, devices=False, measured=False)
+
+    def __init__(
+        self,
+        store: str,
+        folder: Path,
+        options: KubernetesOptions | None = None,
+        *,
+        access: KubeAccess | None = None,
+    ) -> None:
+        self.options = options or KubernetesOptions()
+        found = access or find_access(self.options.kubeconfig, self.options.context)
+        self.api = KubeApi(found, self.options.timeout_s)
+        self.namespace = self.options.namespace or found.namespace
+        self._store = store
+        self._dirty: set[tuple[str, str]] = set()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._news = threading.Condition()
+        self._closing = False
+        self._adopted = False
+        self._ready = False
+        self._stuck = ""
+        self._pods = ObjectCache(self.api, "/api/v1/pods", self._pod_changed)
+        self._nodes = ObjectCache(self.api, "/api/v1/nodes", self._node_changed)
+        self._logs = PodLogs(self.api, folder / "logs", self.namespace)
+        self._carrier = KubeRuns(
+            self.api, self._pods, self._logs, self.options, store, self.namespace
+        )
+        self._occupied = PodOccupancy()
+        self._carrier.free = self._free
+        self._health = NodeHealth(self.options.lost_s)
+        self._known: dict[str, KubeNode] = {}
+        self._told: dict[str, tuple[str, str]] = {}  # by node: its health, and why it is closed
+        self._thread: threading.Thread | None = None
+
+    # --- before it starts -------------------------------------------------------------------------
+
+    def preflight(self) -> list[str]:
+        """Can this cluster be used? Raises if not; otherwise what is worth knowing."""
+        remarks = check(self.api, self.options, self.namespace)
+        try:
+            self.api.create(
+                f"/api/v1/namespaces/{self.namespace}/services",
+                service(self._store, self.namespace),
+            )
+        except KubeError as error:
+            if error.status != CONFLICT:
+                raise
+        return remarks
+
+    def nodes(self) -> list[NodeSpec]:
+        """The machines, for the daemon's topology; raises if there are none."""
+        items, _ = self.api.pages("/api/v1/nodes")
+        found = [node.spec for item in items if (node := read_node(item, self.options))]
+        if not found:
+            raise ClusterError(
+                f"no node of this cluster has {self.options.gpu_resource} and matches "
+                "`kubernetes.node_selector`: is the device plug-in installed?"
+            )
+        return found
+
+    # --- the protocol -----------------------------------------------------------------------------
+
+    def open(self, listener: Listener) -> None:
+        """Begin to watch."""
+        self._carrier.tell = listener
+        self._pods.start()
+        self._nodes.start()
+        self._thread = threading.Thread(target=self._work, name="rota-kubernetes", daemon=True)
+        self._thread.start()
+
+    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
+        """These runs shall exist; each is looked for before anything is created."""
+
+        def take() -> None:
+            for order in runs:
+                want = HALT if order.run in halting else "run"
+                self._carrier.runs[order.run] = KubeRun(order, want=want)
+            self._adopted = True
+
+        self._order(take)
+
+    def launch(self, order: RunOrder) -> None:
+        """Execute it."""
+
+        def take() -> None:
+            self._carrier.runs.setdefault(order.run, KubeRun(order))
+
+        self._order(take)
+
+    def halt(self, run: str) -> None:
+        """SIGTERM, its grace, SIGKILL."""
+        self._order(lambda: self._end(run, HALT))
+
+    def kill(self, run: str) -> None:
+        """SIGKILL."""
+        self._order(lambda: self._end(run, KILL))
+
+    def forget(self, run: str) -> None:
+        """No more news of it."""
+        self._order(lambda: self._carrier.forget(run))
+
+    def retire(self, job: str) -> None:
+        """Nothing is kept for another run."""
+
+    def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
+        """A piece of the output of a job."""
+        for run in [run for run in list(self._carrier.runs.values()) if run.job == job]:
+            self._carrier.keep_output(run, node_rank)
+        return self._logs.read(job, stream, node_rank, offset, limit)
+
+    def trouble(self) -> str:
+        """What keeps jobs from being started and watched."""
+        for cache in (self._pods, self._nodes):
+            since_s = cache.unheard_since_s
+            if since_s is not None and monotonic() - since_s > UNHEARD_S:
+                return cache.trouble
+        return self._stuck
+
+    def close(self) -> None:
+        """Stop watching; what runs goes on."""
+        self._pods.close()
+        self._nodes.close()
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.api.end_watches()
+        self._pods.join()
+        self._nodes.join()
+        self.api.close()
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    def _order(self, action: Callable[[], None]) -> None:
+        with self._news:
+            self._inbox.append(action)
+            self._news.notify()
+
+    def _end(self, name: str, want: str) -> None:
+        run = self._carrier.runs.get(name)
+        if run is None:  # it was never launched
+            self._carrier.tell(RunStatus(name, "ended", asked=True))
+        elif run.over is not None:
+            self._carrier.tell(run.over)
+        elif run.want != KILL:
+            run.want = want
+
+    def _pod_changed(self, key: tuple[str, str]) -> None:
+        with self._news:
+            self._dirty.add(key)
+            self._news.notify()
+
+    def _node_changed(self, key: tuple[str, str]) -> None:  # noqa: ARG002 - all are looked at
+        with self._news:
+            self._news.notify()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        nap_s, next_look_s = NAP_S, 0.0
+        while True:
+            with self._news:
+                if not (self._inbox or self._dirty or self._closing):
+                    self._news.wait(max(0.0, next_look_s - monotonic()))
+                if self._closing:
+                    return
+                dirty, self._dirty = self._dirty, set()
+            for key in dirty:
+                self._occupied.update(key, self._pods.get(key))
+            try:
+                self._obey()
+                if self._pods.listed and self._nodes.listed:
+                    self._look()
+                nap_s, self._stuck = NAP_S, ""
+                next_look_s = monotonic() + LOOK_S
+            except ClusterError as error:
+                log.warning("%s; next try in %g s", error, nap_s)
+                self._stuck = str(error)
+                next_look_s = monotonic() + nap_s
+                self._pause(nap_s)
+                nap_s = min(2 * nap_s, LONGEST_NAP_S)
+            except Exception:
+                log.exception("the Kubernetes driver stumbled; it goes on")
+                self._pause(nap_s)
+                nap_s = min(2 * nap_s, LONGEST_NAP_S)
+
+    def _pause(self, nap_s: float) -> None:
+        """Wait although there may be something to do: the last try has failed."""
+        with self._news:
+            if not self._closing:
+                self._news.wait(nap_s)
+
+    def _obey(self) -> None:
+        """Carry out orders, one by one: one that fails is tried again."""
+        while True:
+            with self._news:
+                if not self._inbox:
+                    return
+                action = self._inbox[0]
+            action()
+            with self._news:
+                self._inbox.popleft()
+
+    def _look(self) -> None:
+        self._look_at_nodes()
+        if self._adopted:
+            self._adopted = False
+            self._carrier.claim()
+        trouble: KubeError | None = None
+        for run in list(self._carrier.runs.values()):
+            try:
+                self._carrier.step(run)
+            except KubeError as error:  # of this run; the others go on, if the server answers
+                if not error.status:
+                    raise
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        self._carrier.sweep()
+
+    def _look_at_nodes(self) -> None:
+        seen = {
+            node.spec.name: node
+            for item in self._nodes.values()
+            if (node := read_node(item, self.options)) is not None
+        }
+        for name, node in seen.items():
+            state = self._health.of(name, ready=node.ready)
+            self._tell_node(name, state, node)
+        for name in self._known.keys() - seen.keys():
+            self._carrier.lost.add(name)
+            self._told.pop(name, None)
+            self._carrier.tell(NodeStatus(name, "lost", why="Kubernetes does not know it any more"))
+        self._known = seen
+
+    def _tell_node(self, name: str, state: str, node: KubeNode) -> None:
+        strangers = [
+            "/".join(key) for key in self._occupied.holders(name) if not self._carrier.owns(key)
+        ]
+        closed = node.closed or (
+            f"pods of others hold GPUs: {', '.join(strangers[:3])}" if strangers else ""
+        )
+        refused_s, why_refused = self._carrier.refusals.get(name, (-REFUSED_S, ""))
+        if not closed and monotonic() - refused_s < REFUSED_S:
+            closed = f"refused a pod: {why_refused}"
+        before = self._told.get(name)
+        if state == "lost":
+            self._carrier.lost.add(name)
+        else:
+            self._carrier.lost.discard(name)
+        if before is None or before[0] != state or self._known.get(name) != node:
+            why = "" if state == "up" else "not ready, says Kubernetes"
+            spec = node.spec if state == "up" else None
+            self._carrier.tell(NodeStatus(name, state, spec, why))  # type: ignore[arg-type]
+        if closed != (before[1] if before else ""):
+            self._carrier.tell(NodeStatus(name, "sick" if closed else "well", why=closed))
+        self._told[name] = (state, closed)
+
+    def _free(self, node: str, mine: frozenset[tuple[str, str]]) -> float:
+        """GPUs of a node that nobody but these pods holds."""
+        known = self._known.get(node)
+        if known is None:
+            return 0.0
+        held = self._occupied.held(node) - sum(
+            self._occupied.amount(key) for key in mine if self._occupied.on(key) == node
+        )
+        return known.spec.gpus - held

@@ -1,0 +1,76 @@
+"""Nodes as Kubernetes tells of them, and what Rota makes of that."""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Literal
+
+import msgspec
+
+from rota.core.kubernetes import machine, part, parts, quantity, text
+from rota.core.topology import NodeSpec
+from rota.live.drivers.kubernetes.api import KubeObject
+from rota.live.drivers.kubernetes.options import KubernetesOptions
+
+Health = Literal["up", "silent", "lost"]
+EFFECTS = ("NoSchedule", "NoExecute")
+PASSING = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable",
+           "node.kubernetes.io/unschedulable")  # fmt: skip
+"""Taints that say what the conditions and the switch say already."""
+
+
+class KubeNode(msgspec.Struct, frozen=True):
+    """A node: what it has, whether it answers, and why nothing is to be started there."""
+
+    spec: NodeSpec
+    ready: bool
+    closed: str  # why; empty: it is open
+
+
+def read_node(item: KubeObject, options: KubernetesOptions) -> KubeNode | None:
+    """A node that Rota may use; None: it is none of those."""
+    labels = part(item, "metadata", "labels")
+    if any(labels.get(key) != value for key, value in options.node_selector.items()):
+        return None
+    status = part(item, "status")
+    amounts = part(status, "allocatable") or part(status, "capacity")
+    gpus = int(quantity(amounts.get(options.gpu_resource)))
+    if not gpus:
+        return None
+    spec = machine(text(part(item, "metadata"), "name"), item, "whole")
+    spec = msgspec.structs.replace(spec, gpus=gpus)
+    ready = any(
+        one.get("type") == "Ready" and one.get("status") == "True"
+        for one in parts(status, "conditions")
+    )
+    return KubeNode(spec, ready, _closed(item, options.tolerations))
+
+
+def _closed(item: KubeObject, tolerated: Sequence[str]) -> str:
+    spec = part(item, "spec")
+    if spec.get("unschedulable"):
+        return "cordoned in Kubernetes"
+    for taint in parts(spec, "taints"):
+        key = text(taint, "key")
+        if taint.get("effect") in EFFECTS and key not in tolerated and key not in PASSING:
+            return f"tainted in Kubernetes: {key}"
+    return ""
+
+
+class NodeHealth:
+    """Since when nodes are not ready: after a while what runs there is given up."""
+
+    def __init__(self, lost_s: float) -> None:
+        self._lost_s = lost_s
+        self._since: dict[str, float] = {}
+
+    def of(self, name: str, *, ready: bool) -> Health:
+        """How it is now."""
+        if ready:
+            self._since.pop(name, None)
+            return "up"
+        since = self._since.setdefault(name, monotonic())
+        return "lost" if monotonic() - since >= self._lost_s else "silent"
+
+    def next_s(self) -> float | None:
+        """When somebody may become lost."""
+        return min(self._since.values()) + self._lost_s if self._since else None
