@@ -44,6 +44,10 @@ class OnTerminal:
             with contextlib.suppress(OSError):  # nobody has the other end any more
                 if select.select([self._outer], [], [], 0.5)[0]:
                     self.seen += os.read(self._outer, 1 << 16).decode(errors="replace")
+            over = (
+                self.process.poll() is not None and not select.select([self._outer], [], [], 0)[0]
+            )
+            assert text in self.seen or not over, f"it ended: {self.seen!r}"
             return text in self.seen
 
         try:

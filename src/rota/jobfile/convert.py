@@ -71,6 +71,7 @@ def to_spec(
         estimate_s=limit_s if estimate is None else min(duration_s(estimate, "estimate"), limit_s),
         depends_on=job.depends_on,
         limit_s=limit_s,
+        retries=job.retries,
         backoff_s=0.0 if job.backoff is None else duration_s(job.backoff, "backoff"),
         after_any=job.after_any,
         after_fail=job.after_fail,
