@@ -52,6 +52,7 @@ from rota.wire import (
     Lanes,
     LoginStart,
     MadeSession,
+    NodeEvent,
     NodeInfo,
     Person,
     QueueInfo,
@@ -325,7 +326,12 @@ class FakeService:
         with self._look():
             return list(self._nodes.values())
 
-    def drain(self, node, actor, *, stop=False):
+    def node_history(self, node):
+        with self._look():
+            self._node(node)
+            return [NodeEvent(at=1.0, event="closed", text="drained by olga")]
+
+    def drain(self, node, actor, *, stop=False, deadline_s=None):
         with self._change("drain"):
             self._node(node).state = "draining" if not stop else "drained"
             return self._nodes[node]

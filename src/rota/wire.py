@@ -623,6 +623,15 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     why: str = ""
     stopping: list[str] = []  # jobs whose processes there are being stopped
     stopping_s: float | None = None  # the longest that this may take
+    clear_in_s: float | None = None  # what still runs on the drained node then is stopped
+
+
+class NodeEvent(msgspec.Struct, kw_only=True):
+    """Something that happened to a node: `down`, `up`, `closed` (nothing is started), `opened`."""
+
+    at: float  # Unix seconds
+    event: str
+    text: str = ""  # why it was closed
 
 
 class QueueInfo(msgspec.Struct, kw_only=True):
@@ -742,6 +751,10 @@ class DrainQuery(msgspec.Struct, omit_defaults=True):
     """How to drain a node."""
 
     stop: Annotated[bool, Meta(description="Preempt what runs there.")] = False
+    deadline_s: (
+        Annotated[float, Meta(ge=0, le=3.2e8, description="Preempt what still runs there then.")]
+        | UnsetType
+    ) = UNSET
 
 
 class Distribution(TypedDict):
@@ -1152,6 +1165,10 @@ DRAIN_NODE = Operation(
 UNDRAIN_NODE = Operation(
     name="undrain_node", method="POST", path=f"{PREFIX}/nodes/{{node}}/undrain", role=OPERATOR,
     tag="cluster", answer=NodeInfo, about="The node afterwards.", errors=(409,),
+)  # fmt: skip
+NODE_HISTORY = Operation(
+    name="node_history", path=f"{PREFIX}/nodes/{{node}}/history", role=VIEWER, tag="cluster",
+    answer=list[NodeEvent], about="What happened to it, oldest first.",
 )  # fmt: skip
 REMOVE_NODE = Operation(
     name="remove_node", method="DELETE", path=f"{PREFIX}/nodes/{{node}}", role=OPERATOR,

@@ -35,6 +35,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NodeEvent,
     NodeInfo,
     Operation,
     Person,
@@ -149,8 +150,14 @@ class Service(Protocol):
         """All nodes."""
         ...
 
-    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
+    def drain(
+        self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        ...
+
+    def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
         ...
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:

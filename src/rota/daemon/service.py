@@ -114,6 +114,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NodeEvent,
     NodeInfo,
     Operation,
     Person,
@@ -650,24 +651,47 @@ class Daemon:
         """All nodes."""
         return self._ask(lambda: picture_nodes(self.state.engine.view, self.state.cluster))
 
-    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
-        return self._do(lambda: self._request_node("clear" if stop else "drain", node, actor))
+    def drain(
+        self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        if not stop or deadline_s is not None:
+            return self._do(lambda: self._request_node("drain", node, actor, deadline_s))
+        return self._do(lambda: self._request_node("clear", node, actor))
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
         return self._do(lambda: self._request_node("undrain", node, actor))
 
     def _request_node(
-        self, what: Literal["drain", "clear", "undrain"], name: str, actor: Actor
+        self,
+        what: Literal["drain", "clear", "undrain"],
+        name: str,
+        actor: Actor,
+        deadline_s: float | None = None,
     ) -> tuple[list[Input], Callable[[], NodeInfo]]:
         node = self._known_node(name)
         if what == "undrain":
             changes = node.drained or bool(node.sick)
         else:
-            changes = what == "clear" or not node.drained
-        wanted: list[Input] = [NodeRequest(what, name, actor.name)] if changes else []
+            changes = what == "clear" or not node.drained or deadline_s is not None
+        at_s = None if deadline_s is None else self.state.cluster.now_s + deadline_s
+        wanted: list[Input] = [NodeRequest(what, name, actor.name, at_s)] if changes else []
         return wanted, lambda: self._picture_node(name)
+
+    def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
+        epoch = self.store.epoch_unix
+
+        def number() -> int:
+            self._known_node(node)
+            self.loop.flush()
+            return self.state.cluster.nodes.vertex(node).id
+
+        return [
+            NodeEvent(at=epoch + time_s, event=LABELS[event].removeprefix("node_"), text=text or "")
+            for time_s, event, text in self.store.node_rows(self._ask(number))
+        ]
 
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""

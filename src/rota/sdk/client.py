@@ -77,6 +77,7 @@ from rota.wire import (
     MAX_BODY_BYTES,
     MAX_JOBS,
     MAX_KEY,
+    NODE_HISTORY,
     OPEN_CHANNEL,
     PAGE,
     READ_CHANNEL,
@@ -120,6 +121,7 @@ from rota.wire import (
     NewInvitation,
     NewPerson,
     NewToken,
+    NodeEvent,
     NodeInfo,
     OutputQuery,
     Person,
@@ -575,9 +577,16 @@ class AsyncClient(_OnSession):
         """All nodes."""
         return await self._session.ask(LIST_NODES)
 
-    async def drain(self, node: str, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
-        return await self._session.ask(DRAIN_NODE, query=DrainQuery(stop), node=node)
+    async def drain(
+        self, node: str, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        query = DrainQuery(stop, UNSET if deadline_s is None else deadline_s)
+        return await self._session.ask(DRAIN_NODE, query=query, node=node)
+
+    async def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
+        return await self._session.ask(NODE_HISTORY, node=node)
 
     async def undrain(self, node: str) -> NodeInfo:
         """Use it again."""
@@ -868,6 +877,7 @@ class Client(_OnSession):
 
     nodes = _blocking(AsyncClient.nodes)
     drain = _blocking(AsyncClient.drain)
+    node_history = _blocking(AsyncClient.node_history)
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
