@@ -10,6 +10,7 @@ import time
 
 import msgspec
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -221,6 +222,14 @@ class FakeService:
                 found.state, found.ended_at = "CANCELLED", time.time()
                 self._row("cancelled", job)
             return found
+
+    def job_usage(self, job, actor):
+        with self._look():
+            self._mine(job, actor)
+            return JobUsage()
+
+    def efficiency(self, actor, *, by):
+        return []
 
     def array(self, array, actor):
         with self._look():

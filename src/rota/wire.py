@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
@@ -361,6 +362,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     array: str = ""  # the array that it is one of: the id of the first of them
     task: int | None = None  # its number in the array
     waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
+    used: JobUsage | None = None  # what it used, as far as is known; of one job only
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
 
     def summary(self) -> str:
@@ -375,7 +377,31 @@ class JobInfo(msgspec.Struct, kw_only=True):
         many = "" if self.starts == 1 else f" in {self.starts} runs"
         gpus = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
         told += f", ran {duration(self.run_s)}{many} on {gpus}"
-        return f"{told}, preempted {self.preemptions} times" if self.preemptions else told
+        if self.preemptions:
+            told += f", preempted {self.preemptions} times"
+        if self.used is not None and self.used.samples:
+            told = "; ".join([f"{told}, {self.used.words()}", *self.used.advice])
+        return told
+
+
+class UsageSummary(msgspec.Struct, kw_only=True):
+    """What jobs of a user or a queue used of what they asked for, weighted by their run time."""
+
+    name: str
+    jobs: int  # of which something is known
+    cpus_asked: float
+    cpus_used: float
+    mem_asked_gib: float
+    mem_peak_gib: float
+    gpus_asked: float
+    gpu_busy: float | None = None  # share of the time
+    gpus_idle: float | None = None
+
+
+class EfficiencyQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How to add up."""
+
+    by: Annotated[Literal["user", "queue"], Meta(description="By user or by queue.")] = "user"
 
 
 class ArrayInfo(msgspec.Struct, kw_only=True):
@@ -478,6 +504,7 @@ class FindQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
         str,
         Meta(max_length=MAX_FILTER, description="Only with this in id, name, user, queue, group."),
     ] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     sort: Annotated[JobColumn, Meta(description="By what.")] = "id"
     rising: Annotated[bool, Meta(description="Smallest first.")] = False
@@ -1038,6 +1065,15 @@ CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
         reach="own", tag="jobs", answer=JobInfo, about="The job afterwards.", errors=(409,),
     )
     for verb in ("cancel", "hold", "release")
+)  # fmt: skip
+GET_USAGE = Operation(
+    name="get_job_usage", path=f"{PREFIX}/jobs/{{job}}/usage", role=VIEWER, reach="visible",
+    tag="jobs", answer=JobUsage, about="What it used, with the series.",
+)  # fmt: skip
+LIST_EFFICIENCY = Operation(
+    name="list_efficiency", path=f"{PREFIX}/efficiency", role=VIEWER, reach="visible",
+    tag="cluster", query=EfficiencyQuery, answer=list[UsageSummary],
+    about="By user or queue, of the jobs that the token may see.",
 )  # fmt: skip
 GET_ARRAY = Operation(
     name="get_array", path=f"{PREFIX}/arrays/{{array}}", role=VIEWER, reach="visible", tag="jobs",

@@ -11,6 +11,7 @@ Roles are checked before these calls, by `rota.daemon.access.check_role`.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
@@ -44,6 +45,7 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WhatIf,
 )
 
@@ -82,6 +84,14 @@ class Service(Protocol):
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
+        ...
+
+    def job_usage(self, job: str, actor: Actor) -> JobUsage:
+        """What it used, with the series."""
+        ...
+
+    def efficiency(self, actor: Actor, *, by: str) -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
         ...
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:

@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import aclosing, suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
 from msgspec import UNSET
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     GoneError,
@@ -61,11 +62,13 @@ from rota.wire import (
     GET_ARRAY,
     GET_JOB,
     GET_STATUS,
+    GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
     INVITE_NODE,
     LIST_CHANNELS,
     LIST_CHOICES,
+    LIST_EFFICIENCY,
     LIST_EVENTS,
     LIST_JOBS,
     LIST_LANES,
@@ -101,6 +104,7 @@ from rota.wire import (
     ChannelQuery,
     Choices,
     DrainQuery,
+    EfficiencyQuery,
     Event,
     EventsQuery,
     Explanation,
@@ -133,6 +137,7 @@ from rota.wire import (
     SubmitHeaders,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WebCode,
     WhatIf,
 )
@@ -313,6 +318,14 @@ class AsyncClient(_OnSession):
     async def release(self, job: str) -> JobInfo:
         """Let a held job into the queue."""
         return await self._session.ask(RELEASE_JOB, job=job)
+
+    async def usage(self, job: str) -> JobUsage:
+        """What it used of what it asked for, with the series."""
+        return await self._session.ask(GET_USAGE, job=job)
+
+    async def efficiency(self, *, by: Literal["user", "queue"] = "user") -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
+        return await self._session.ask(LIST_EFFICIENCY, query=EfficiencyQuery(by=by))
 
     async def array(self, array: str) -> ArrayInfo:
         """An array as a whole, by the id of its first job; `jobs(array=...)` has its jobs."""
@@ -854,6 +867,8 @@ class Client(_OnSession):
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
     release = _blocking(AsyncClient.release)
+    usage = _blocking(AsyncClient.usage)
+    efficiency = _blocking(AsyncClient.efficiency)
     array = _blocking(AsyncClient.array)
     cancel_array = _blocking(AsyncClient.cancel_array)
     hold_array = _blocking(AsyncClient.hold_array)
