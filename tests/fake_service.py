@@ -10,6 +10,7 @@ import time
 
 import msgspec
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -52,6 +53,7 @@ from rota.wire import (
     Lanes,
     LoginStart,
     MadeSession,
+    NodeEvent,
     NodeInfo,
     Person,
     QueueInfo,
@@ -221,6 +223,14 @@ class FakeService:
                 self._row("cancelled", job)
             return found
 
+    def job_usage(self, job, actor):
+        with self._look():
+            self._mine(job, actor)
+            return JobUsage()
+
+    def efficiency(self, actor, *, by):
+        return []
+
     def array(self, array, actor):
         with self._look():
             return self._array(array, actor, GET_ARRAY)
@@ -341,7 +351,12 @@ class FakeService:
         with self._look():
             return list(self._nodes.values())
 
-    def drain(self, node, actor, *, stop=False):
+    def node_history(self, node):
+        with self._look():
+            self._node(node)
+            return [NodeEvent(at=1.0, event="closed", text="drained by olga")]
+
+    def drain(self, node, actor, *, stop=False, deadline_s=None):
         with self._change("drain"):
             self._node(node).state = "draining" if not stop else "drained"
             return self._nodes[node]

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
 from rota.core.manifest import Manifest
 from rota.core.membership import Membership
@@ -362,6 +363,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     array: str = ""  # the array that it is one of: the id of the first of them
     task: int | None = None  # its number in the array
     waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
+    used: JobUsage | None = None  # what it used, as far as is known; of one job only
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
 
     def summary(self) -> str:
@@ -376,7 +378,31 @@ class JobInfo(msgspec.Struct, kw_only=True):
         many = "" if self.starts == 1 else f" in {self.starts} runs"
         gpus = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
         told += f", ran {duration(self.run_s)}{many} on {gpus}"
-        return f"{told}, preempted {self.preemptions} times" if self.preemptions else told
+        if self.preemptions:
+            told += f", preempted {self.preemptions} times"
+        if self.used is not None and self.used.samples:
+            told = "; ".join([f"{told}, {self.used.words()}", *self.used.advice])
+        return told
+
+
+class UsageSummary(msgspec.Struct, kw_only=True):
+    """What jobs of a user or a queue used of what they asked for, weighted by their run time."""
+
+    name: str
+    jobs: int  # of which something is known
+    cpus_asked: float
+    cpus_used: float
+    mem_asked_gib: float
+    mem_peak_gib: float
+    gpus_asked: float
+    gpu_busy: float | None = None  # share of the time
+    gpus_idle: float | None = None
+
+
+class EfficiencyQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How to add up."""
+
+    by: Annotated[Literal["user", "queue"], Meta(description="By user or by queue.")] = "user"
 
 
 class ArrayInfo(msgspec.Struct, kw_only=True):
@@ -479,6 +505,7 @@ class FindQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
         str,
         Meta(max_length=MAX_FILTER, description="Only with this in id, name, user, queue, group."),
     ] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     sort: Annotated[JobColumn, Meta(description="By what.")] = "id"
     rising: Annotated[bool, Meta(description="Smallest first.")] = False
@@ -672,6 +699,15 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     why: str = ""
     stopping: list[str] = []  # jobs whose processes there are being stopped
     stopping_s: float | None = None  # the longest that this may take
+    clear_in_s: float | None = None  # what still runs on the drained node then is stopped
+
+
+class NodeEvent(msgspec.Struct, kw_only=True):
+    """Something that happened to a node: `down`, `up`, `closed` (nothing is started), `opened`."""
+
+    at: float  # Unix seconds
+    event: str
+    text: str = ""  # why it was closed
 
 
 class QueueInfo(msgspec.Struct, kw_only=True):
@@ -791,6 +827,10 @@ class DrainQuery(msgspec.Struct, omit_defaults=True):
     """How to drain a node."""
 
     stop: Annotated[bool, Meta(description="Preempt what runs there.")] = False
+    deadline_s: (
+        Annotated[float, Meta(ge=0, le=3.2e8, description="Preempt what still runs there then.")]
+        | UnsetType
+    ) = UNSET
 
 
 class Distribution(TypedDict):
@@ -1078,6 +1118,15 @@ CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     )
     for verb in ("cancel", "hold", "release")
 )  # fmt: skip
+GET_USAGE = Operation(
+    name="get_job_usage", path=f"{PREFIX}/jobs/{{job}}/usage", role=VIEWER, reach="visible",
+    tag="jobs", answer=JobUsage, about="What it used, with the series.",
+)  # fmt: skip
+LIST_EFFICIENCY = Operation(
+    name="list_efficiency", path=f"{PREFIX}/efficiency", role=VIEWER, reach="visible",
+    tag="cluster", query=EfficiencyQuery, answer=list[UsageSummary],
+    about="By user or queue, of the jobs that the token may see.",
+)  # fmt: skip
 GET_ARRAY = Operation(
     name="get_array", path=f"{PREFIX}/arrays/{{array}}", role=VIEWER, reach="visible", tag="jobs",
     answer=ArrayInfo, about="The array.",
@@ -1224,6 +1273,10 @@ DRAIN_NODE = Operation(
 UNDRAIN_NODE = Operation(
     name="undrain_node", method="POST", path=f"{PREFIX}/nodes/{{node}}/undrain", role=OPERATOR,
     tag="cluster", answer=NodeInfo, about="The node afterwards.", errors=(409,),
+)  # fmt: skip
+NODE_HISTORY = Operation(
+    name="node_history", path=f"{PREFIX}/nodes/{{node}}/history", role=VIEWER, tag="cluster",
+    answer=list[NodeEvent], about="What happened to it, oldest first.",
 )  # fmt: skip
 REMOVE_NODE = Operation(
     name="remove_node", method="DELETE", path=f"{PREFIX}/nodes/{{node}}", role=OPERATOR,

@@ -12,7 +12,7 @@ from agents_net import eventually
 from claims import claimed_ports
 from daemon_process import ROTA, clean_environ, serving
 from rota.core.errors import RotaError
-from rota.sdk.inside import PortForward
+from rota.sdk.forward import PortForward
 from terminals import OnTerminal
 
 SLEEP = "touch began; exec sleep 1000"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rota.live.agent.messages import AgentNode
     from rota.live.agent.sandbox import Sandbox
     from rota.live.agent.transport import HttpTransport
+    from rota.live.agent.usage import UsageWatch
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 
@@ -165,6 +166,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     def work() -> None:
         log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
         link.start()
+        UsageWatch(worker.watched, worker.measured_usage).start()
         if check is not None:
             HealthWatch(check, worker.checked).start()
         stopped.wait()

@@ -56,6 +56,7 @@ COMMANDS = {
     "hold": ("rota.cli.jobs:hold", "Hold jobs: they do not start."),
     "release": ("rota.cli.jobs:release", "Release held jobs."),
     "wait": ("rota.cli.wait:wait", "Wait for jobs to finish."),
+    "efficiency": ("rota.cli.watch:efficiency", "Show what jobs used of what they asked for."),
     "watch-job": ("rota.cli.watch:watch_job", "Watch a job until it is over."),
     "explain": ("rota.cli.explain:explain", "Explain why a job waits or waited."),
     "why": ("rota.cli.outlook:why", "Name why a job does not start, and what would start it."),

@@ -235,7 +235,7 @@ def port_forward(
       rota port-forward 17 8888            # http://127.0.0.1:8888
       rota port-forward 17 6007:6006 8888
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.sdk.inside import PortForward
+    from rota.sdk.forward import PortForward
 
     wanted = [_ports(text) for text in ports]
     told: set[str] = set()

@@ -11,6 +11,7 @@ Roles are checked before these calls, by `rota.daemon.access.check_role`.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
 from rota.core.manifest import Manifest
 from rota.core.membership import Membership
@@ -36,6 +37,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NodeEvent,
     NodeInfo,
     Operation,
     Person,
@@ -44,6 +46,7 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WhatIf,
 )
 
@@ -82,6 +85,14 @@ class Service(Protocol):
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
+        ...
+
+    def job_usage(self, job: str, actor: Actor) -> JobUsage:
+        """What it used, with the series."""
+        ...
+
+    def efficiency(self, actor: Actor, *, by: str) -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
         ...
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
@@ -164,8 +175,14 @@ class Service(Protocol):
         """All nodes."""
         ...
 
-    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
+    def drain(
+        self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        ...
+
+    def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
         ...
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:

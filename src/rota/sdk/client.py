@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import aclosing, suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
 from msgspec import UNSET
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     GoneError,
@@ -62,11 +63,13 @@ from rota.wire import (
     GET_ARRAY,
     GET_JOB,
     GET_STATUS,
+    GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
     INVITE_NODE,
     LIST_CHANNELS,
     LIST_CHOICES,
+    LIST_EFFICIENCY,
     LIST_EVENTS,
     LIST_FILES,
     LIST_JOBS,
@@ -79,6 +82,7 @@ from rota.wire import (
     MAX_BODY_BYTES,
     MAX_JOBS,
     MAX_KEY,
+    NODE_HISTORY,
     OPEN_CHANNEL,
     PAGE,
     PLAN_UPLOAD,
@@ -105,6 +109,7 @@ from rota.wire import (
     ChannelQuery,
     Choices,
     DrainQuery,
+    EfficiencyQuery,
     Event,
     EventsQuery,
     Explanation,
@@ -129,6 +134,7 @@ from rota.wire import (
     NewInvitation,
     NewPerson,
     NewToken,
+    NodeEvent,
     NodeInfo,
     OutputQuery,
     Person,
@@ -140,6 +146,7 @@ from rota.wire import (
     SubmitHeaders,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WebCode,
     WhatIf,
 )
@@ -320,6 +327,14 @@ class AsyncClient(_OnSession):
     async def release(self, job: str) -> JobInfo:
         """Let a held job into the queue."""
         return await self._session.ask(RELEASE_JOB, job=job)
+
+    async def usage(self, job: str) -> JobUsage:
+        """What it used of what it asked for, with the series."""
+        return await self._session.ask(GET_USAGE, job=job)
+
+    async def efficiency(self, *, by: Literal["user", "queue"] = "user") -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
+        return await self._session.ask(LIST_EFFICIENCY, query=EfficiencyQuery(by=by))
 
     async def array(self, array: str) -> ArrayInfo:
         """An array as a whole, by the id of its first job; `jobs(array=...)` has its jobs."""
@@ -636,9 +651,16 @@ class AsyncClient(_OnSession):
         """All nodes."""
         return await self._session.ask(LIST_NODES)
 
-    async def drain(self, node: str, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
-        return await self._session.ask(DRAIN_NODE, query=DrainQuery(stop), node=node)
+    async def drain(
+        self, node: str, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        query = DrainQuery(stop, UNSET if deadline_s is None else deadline_s)
+        return await self._session.ask(DRAIN_NODE, query=query, node=node)
+
+    async def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
+        return await self._session.ask(NODE_HISTORY, node=node)
 
     async def undrain(self, node: str) -> NodeInfo:
         """Use it again."""
@@ -906,6 +928,8 @@ class Client(_OnSession):
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
     release = _blocking(AsyncClient.release)
+    usage = _blocking(AsyncClient.usage)
+    efficiency = _blocking(AsyncClient.efficiency)
     array = _blocking(AsyncClient.array)
     cancel_array = _blocking(AsyncClient.cancel_array)
     hold_array = _blocking(AsyncClient.hold_array)
@@ -933,6 +957,7 @@ class Client(_OnSession):
 
     nodes = _blocking(AsyncClient.nodes)
     drain = _blocking(AsyncClient.drain)
+    node_history = _blocking(AsyncClient.node_history)
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)

@@ -28,10 +28,12 @@ from rota.live.agent.messages import (
     LogPiece,
     PartKey,
     PartMeasured,
+    PartUsage,
 )
 from rota.live.agent.parts import VALUES_KEPT, LocalPart
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import Sandbox
+from rota.live.agent.usage import Watched
 from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
 
@@ -42,6 +44,7 @@ SOON_S, REPORTS_S = 0.05, 1.0  # between looks: when a part is restless, while p
 RETRY_S = 1.0  # after a full disk
 STALE_S = 20 * 3600.0  # folders in which nothing was begun for so long may be asked about
 SOON_STALE_S, LATER_STALE_S = 30.0, 3600.0  # between such questions: within a round, after it
+MOST_USED = 1000  # measurements that wait to be told
 STUCK_S = 30.0  # a look that takes longer is stuck
 
 
@@ -86,6 +89,7 @@ class Agent:
         self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
+        self._used: list[PartUsage] = []
         self._logs: list[LogPiece] = []
         self._exiting: list[subprocess.Popen[bytes]] = []  # shims of parts that are forgotten
         self._number = 0
@@ -129,6 +133,7 @@ class Agent:
             self._number += 1
             logs, self._logs = tuple(self._logs), []
             measured, self._measured = self._measured, {}
+            used, self._used = tuple(self._used), []
             return AgentReport(
                 agent=self.id,
                 name=self.name,
@@ -147,6 +152,7 @@ class Agent:
                 separates=self.sandbox.separates if self.sandbox else "",
                 unhealthy=self._hook_problem or self.unhealthy,
                 stale=self._stale(),
+                used=used,
             )
 
     def _stale(self) -> tuple[str, ...]:
@@ -247,6 +253,25 @@ class Agent:
                 self.unhealthy = unhealthy
                 log.warning("health", extra={"why": unhealthy or "well"})
                 self.news.set()
+
+    def watched(self) -> list[Watched]:
+        """What runs here, for those who measure it."""
+        with self._lock:
+            return [
+                Watched(part.key, part.shim_pid, self._devices(part))
+                for part in self._parts.values()
+                if part.state == "running" and part.shim_pid
+            ]
+
+    def _devices(self, part: LocalPart) -> list[str]:
+        node = self.nodes.get(part.node)
+        return [] if node is None else [node.devices[number] for number, _ in part.shares]
+
+    def measured_usage(self, used: list[PartUsage]) -> None:
+        """Tell the server what runs use; too much of it is not worth keeping."""
+        with self._lock:
+            self._used = [*self._used, *used][-MOST_USED:]
+            self.news.set()
 
     def _discard(self, job: str) -> None:
         parts = self._parts.values()

@@ -31,6 +31,7 @@ from rota.live.agent.messages import (
     LogPiece,
     LogRequest,
     PartKey,
+    PartUsage,
 )
 from rota.live.calls import (
     CallAnswer,
@@ -103,6 +104,7 @@ class AgentDriver(Driver):
         self.claim = claim  # may a token speak for these nodes? If not, why
         self.expired: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
         """Of which of these jobs nothing need be kept any more?"""
+        self.on_usage: Callable[[Sequence[PartUsage]], None] = lambda _: None
         self.account = account  # whom a run shall run as, and is it the daemon's owner?
         self.pieces: Callable[[str, str], bytes] = _no_pieces  # what was sent for a job, by digest
         self.separated = False  # True: agents that do not keep jobs apart are not wanted
@@ -281,6 +283,9 @@ class AgentDriver(Driver):
         """
         refusal = self._refusal(report, token)
         discard = tuple(self.expired(report.stale)) if report.stale and not refusal else ()
+        used = [] if refusal else self._believed(report)
+        if used:
+            self.on_usage(used)
         with self._changed:
             refusal = refusal or self._fleet.conflict(report)
             if refusal:
@@ -301,6 +306,23 @@ class AgentDriver(Driver):
                 if orders.urgent or left_s <= 0:
                     return orders
                 self._changed.wait(left_s)
+
+    def _believed(self, report: AgentReport) -> list[PartUsage]:
+        """What an agent measured of runs that it has."""
+        if not report.used:
+            return []
+        here = {node.spec.name for node in report.nodes}
+        with self._lock:
+            return [
+                each
+                for each in report.used
+                if each.plausible
+                and each.run in self._runs
+                and any(
+                    part.node_rank == each.node_rank and part.node in here
+                    for part in self._runs[each.run].order.parts
+                )
+            ]
 
     def _refusal(self, report: AgentReport, token: str | None) -> str:
         """Why an agent is not believed; empty: it is."""

@@ -10,6 +10,7 @@ from rota.live.agent.health import HealthWatch
 from rota.live.agent.link import AgentLink
 from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
 from rota.live.agent.sandbox import Sandbox
+from rota.live.agent.usage import UsageWatch
 from rota.live.drivers.local.driver import AgentDriver
 
 
@@ -59,6 +60,7 @@ class EmbeddedAgent:
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)
+        self._usage = UsageWatch(self.agent.watched, self.agent.measured_usage)
         driver.embed(
             self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble, self.agent.answer
         )
@@ -66,11 +68,13 @@ class EmbeddedAgent:
     def start(self) -> None:
         """Begin to work."""
         self._link.start()
+        self._usage.start()
         if self._watch is not None:
             self._watch.start()
 
     def close(self) -> None:
         """Stop working, and close the driver: without it there is nothing to do. Jobs go on."""
+        self._usage.stop()
         if self._watch is not None:
             self._watch.stop()
         self._link.end()
