@@ -88,6 +88,7 @@ def test_samples_are_kept_and_outlive_the_daemon(tmp_path):
             now + second,
         )
     book.take([PartUsage("x.0", 0, 1.0, 1.0)], now)  # no job of ours
+    assert (book.busy, book.taken) == ({7: 0.5}, 4)  # what the map shows
     book.close()
     again = UsageBook(tmp_path / "usage.db")
     used = again.of(7, shape(), series=True)
