@@ -27,7 +27,7 @@ from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.daemon.pictures import picture_array
 from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
-from rota.live.calls import CallAnswer, OpenedChannel
+from rota.live.calls import CallAnswer, FoundFile, OpenedChannel
 from rota.wire import (
     CANCEL_ARRAY,
     CANCEL_JOB,
@@ -53,6 +53,7 @@ from rota.wire import (
     Lanes,
     LoginStart,
     MadeSession,
+    NodeEvent,
     NodeInfo,
     Person,
     QueueInfo,
@@ -328,13 +329,34 @@ class FakeService:
             opened = (OpenedChannel("main", "terminal"),)
             return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
 
+    def reach_files(self, operation, job, actor, call):
+        with self._look():
+            self._mine(job, actor, operation)
+            self.reached.append(call)
+            return CallAnswer(b"hi", files=(FoundFile("a", 2, 3),))
+
+    def plan_upload(self, manifest, actor):
+        with self._change("plan_upload"):
+            manifest.check()
+            return "0" * 32 + manifest.id, []
+
+    def take_piece(self, digest, data, actor):
+        with self._change("take_piece"):
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise InputError("these bytes are others")
+
     # --- cluster ---------------------------------------------------------------------------------
 
     def nodes(self):
         with self._look():
             return list(self._nodes.values())
 
-    def drain(self, node, actor, *, stop=False):
+    def node_history(self, node):
+        with self._look():
+            self._node(node)
+            return [NodeEvent(at=1.0, event="closed", text="drained by olga")]
+
+    def drain(self, node, actor, *, stop=False, deadline_s=None):
         with self._change("drain"):
             self._node(node).state = "draining" if not stop else "drained"
             return self._nodes[node]

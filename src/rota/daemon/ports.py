@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
-from rota.live.calls import CallAnswer, RunCall
+from rota.live.calls import CallAnswer, FileCall, RunCall
 from rota.wire import (
     PAGE,
     Actor,
@@ -36,6 +37,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NodeEvent,
     NodeInfo,
     Operation,
     Person,
@@ -153,14 +155,34 @@ class Service(Protocol):
         """Call the machine where a job runs, into the job; blocks as long as the call says."""
         ...
 
+    def reach_files(
+        self, operation: Operation[Any], job: str, actor: Actor, call: FileCall
+    ) -> CallAnswer:
+        """Ask for files in the folders of a job."""
+        ...
+
+    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+        """The id of an upload, and digests of its pieces that are missing; none: it is complete."""
+        ...
+
+    def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
+        """Keep a piece of an upload."""
+        ...
+
     # --- cluster ---------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes."""
         ...
 
-    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
+    def drain(
+        self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        ...
+
+    def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
         ...
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
