@@ -123,6 +123,7 @@ bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/load.py --jobs 50000
+	$(BIN)/python benchmarks/page.py
 
 # Steps are counted, not timed: `make test` compares them with the table, too.
 .PHONY: bench-table

@@ -10,6 +10,7 @@ import time
 
 import msgspec
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -17,6 +18,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import server_code, token_label
 from rota.core.verdict import Verdict
@@ -25,7 +27,7 @@ from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.daemon.pictures import picture_array
 from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
-from rota.live.calls import CallAnswer, OpenedChannel
+from rota.live.calls import CallAnswer, FoundFile, OpenedChannel
 from rota.wire import (
     CANCEL_ARRAY,
     CANCEL_JOB,
@@ -51,6 +53,7 @@ from rota.wire import (
     Lanes,
     LoginStart,
     MadeSession,
+    NodeEvent,
     NodeInfo,
     Person,
     QueueInfo,
@@ -89,6 +92,7 @@ class FakeService:
         self._logs: dict[tuple[str, str, int], bytes] = {}
         self._people = {"pia": Person(name="pia", role="user")}
         self._sessions: dict[str, SessionInfo] = {}
+        self._browsers = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
@@ -219,6 +223,14 @@ class FakeService:
                 self._row("cancelled", job)
             return found
 
+    def job_usage(self, job, actor):
+        with self._look():
+            self._mine(job, actor)
+            return JobUsage()
+
+    def efficiency(self, actor, *, by):
+        return []
+
     def array(self, array, actor):
         with self._look():
             return self._array(array, actor, GET_ARRAY)
@@ -317,13 +329,34 @@ class FakeService:
             opened = (OpenedChannel("main", "terminal"),)
             return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
 
+    def reach_files(self, operation, job, actor, call):
+        with self._look():
+            self._mine(job, actor, operation)
+            self.reached.append(call)
+            return CallAnswer(b"hi", files=(FoundFile("a", 2, 3),))
+
+    def plan_upload(self, manifest, actor):
+        with self._change("plan_upload"):
+            manifest.check()
+            return "0" * 32 + manifest.id, []
+
+    def take_piece(self, digest, data, actor):
+        with self._change("take_piece"):
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise InputError("these bytes are others")
+
     # --- cluster ---------------------------------------------------------------------------------
 
     def nodes(self):
         with self._look():
             return list(self._nodes.values())
 
-    def drain(self, node, actor, *, stop=False):
+    def node_history(self, node):
+        with self._look():
+            self._node(node)
+            return [NodeEvent(at=1.0, event="closed", text="drained by olga")]
+
+    def drain(self, node, actor, *, stop=False, deadline_s=None):
         with self._change("drain"):
             self._node(node).state = "draining" if not stop else "drained"
             return self._nodes[node]
@@ -338,6 +371,10 @@ class FakeService:
             if self._node(node).state == "up":
                 raise ConflictError(f"node {node} cannot be removed while it is in use")
             del self._nodes[node]
+
+    def audit(self):
+        with self._look():
+            return [Finding(kind="never", subject="1", text="job 1 can never start", remedy="-")]
 
     def queues(self):
         with self._look():
@@ -461,6 +498,22 @@ class FakeService:
                 if hmac.compare_digest(kept, given):
                     return actor
         return None
+
+    def holder(self, digest):
+        with self._lock:
+            return self._tokens.get(digest)
+
+    def keep_browser(self, browser):
+        with self._change("keep_browser"):
+            self._browsers[browser.key] = browser
+
+    def kept_browser(self, key):
+        return self._browsers.get(key)
+
+    def forget_browser(self, session):
+        for key, each in list(self._browsers.items()):
+            if each.session == session:
+                del self._browsers[key]
 
     def recognise(self, certificate):
         return None

@@ -84,7 +84,10 @@ def common_site(tmp_path_factory, browser):
     (port,) = claimed_ports(1)
     arguments = ("--nodes", "2x2", "--config", config, "--listen", f"127.0.0.1:{port}")
     with serving(folder, *arguments) as daemon:
-        yield Site(daemon, browser, port)
+        site = Site(daemon, browser, port)
+        yield site
+        for role in ("viewer", "user", "operator"):
+            site.people[role].close()
 
 
 @pytest.fixture
@@ -276,20 +279,25 @@ def test_the_page_lives_on_when_it_or_the_daemon_is_started_again(site):
     page = site.log_in("admin")
     page.goto(f"{site.url}/#/jobs/{job}")
     chip(page, "Running")
-    page.reload()
+    with page.expect_response(lambda answer: answer.url.endswith("/web/keys")) as kept:
+        page.reload()
+    assert kept.value.status == 204, "the daemon knows the browser's key"
     chip(page, "Running")
     page.evaluate("window.kept = true")
 
-    daemon.stop()
+    daemon.kill()
     page.get_by_text("Reconnecting").wait_for()
     daemon.start()
     site.people["admin"] = daemon.client
-    page.get_by_text("Your session has ended").wait_for()
-    site.log_in("admin", page.context.new_page())
     page.get_by_text("Live", exact=True).wait_for()
     daemon.client.cancel(job)
     chip(page, "Cancelled")
     assert page.evaluate("window.kept"), "it was not loaded again"
+
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_text("rota web", exact=True).wait_for()
+    page.reload()
+    page.get_by_text("rota web", exact=True).wait_for()
 
 
 def test_the_present_queue_under_another_policy(site):

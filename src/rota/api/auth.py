@@ -12,8 +12,9 @@ from starlette.requests import Request
 from rota.api.context import Context
 from rota.api.problems import Refusal
 from rota.api.web import cookie_name
+from rota.core.proof import token_digest
 from rota.daemon.access import check_role
-from rota.wire import AGENT, GET_METRICS, PUBLIC, Actor, Operation, Problem
+from rota.wire import AGENT, GET_METRICS, PUBLIC, Actor, Operation, Problem, SessionBasis
 
 ANONYMOUS = Actor("", PUBLIC)
 CERTIFICATE = "certificate"  # in the state of a request: SHA-256 of what the client has shown
@@ -44,18 +45,28 @@ def sender_of(context: Context, request: Request) -> Actor | None:
 
     Without a thread: a client that holds them all must not keep agents and others out.
     """
+    basis = basis_of(request)
+    if basis is not None:
+        return context.sender(basis)
+    session = request.cookies.get(cookie_of(request), "")
+    shows_token = "authorization" in request.headers  # one that cannot be one
+    return (
+        context.web.actor(session)
+        if session and not shows_token and _is_own_page(request)
+        else None
+    )
+
+
+def basis_of(request: Request) -> SessionBasis | None:
+    """What a request shows about its sender; None: nothing, or only the cookie of a session."""
     if "authorization" in request.headers:
         token = bearer(request)
-        return context.service.authenticate(token) if token else None
+        return SessionBasis("token", token_digest(token)) if token else None
     certificate = request.scope.get("state", {}).get(CERTIFICATE, "")
     if certificate:
-        return context.service.recognise(certificate)
+        return SessionBasis("certificate", certificate)
     uid = peer_uid(request)
-    if uid is not None:
-        known = context.peers.get(uid)
-        return None if known is None else context.service.account(known)
-    session = request.cookies.get(cookie_of(request), "")
-    return context.web.actor(session) if session and _is_own_page(request) else None
+    return None if uid is None else SessionBasis("uid", str(uid))
 
 
 def cookie_of(request: Request, what: str = "session") -> str:

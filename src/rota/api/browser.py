@@ -1,33 +1,38 @@
 """Operations for those who do not know each other yet: a server's proof, and browsers."""
 
+import time
 from collections.abc import AsyncIterator
-from functools import partial
 from hashlib import sha256
 
 import structlog
 from msgspec import UNSET
-from starlette.requests import Request
 from starlette.responses import Response
 
 from rota import web
-from rota.api.auth import cookie_of, sender_of
+from rota.api.auth import basis_of, cookie_of
 from rota.api.limits import in_thread
 from rota.api.problems import Refusal
 from rota.api.routing import ApiCall, serves
 from rota.api.streams import Stream, StreamLife
-from rota.api.web import CODE_S, SESSION_S, web_session_id
-from rota.core.errors import NotFoundError, RotaError
+from rota.api.web import CODE_S, SESSION_S, is_signed, web_session_id
+from rota.core.errors import ConflictError, NotFoundError, RotaError
 from rota.wire import (
+    CHALLENGE_BROWSER,
     CREATE_WEB_CODE,
     EVENT_STREAM,
     GET_ASSET,
+    KEEP_BROWSER,
     LOG_IN,
     PROVE_SERVER,
+    RESUME_BROWSER,
     SHOW_PAGE,
     STREAM_BOARD,
+    BrowserKey,
+    Challenge,
     LoginQuery,
     Problem,
     ProofQuery,
+    ResumeRequest,
     ServerCode,
     StreamHeaders,
     WebCode,
@@ -45,7 +50,7 @@ log = structlog.get_logger("rota.api")
 @serves(PROVE_SERVER)
 async def prove_server(call: ApiCall, query: ProofQuery) -> ServerCode:
     """Prove to a client that this server knows its token, before the token is sent."""
-    port = int((call.request.scope.get("server") or ("", 0))[1] or 0)
+    port = _port(call)
     code = call.service.prove(query.token, query.nonce, port)
     if not code:
         raise stranger(call, "no such token", "check the token file")
@@ -55,9 +60,12 @@ async def prove_server(call: ApiCall, query: ProofQuery) -> ServerCode:
 @serves(CREATE_WEB_CODE)
 async def create_web_code(call: ApiCall) -> WebCode:
     """Make a code with which one browser may log in as the sender, once and soon."""
-    # the headers and the connection say who it is, also later: a token may be revoked by then
-    request = Request({**call.request.scope})
-    code = call.context.web.code(partial(sender_of, call.context, request))
+    # what the request shows says who it is, also later: a token may be revoked by then
+    session = call.request.cookies.get(cookie_of(call.request), "")
+    basis = basis_of(call.request) or call.context.web.basis(session)
+    if basis is None:
+        raise stranger(call, "the session is over", "log in again")
+    code = call.context.web.code(basis)
     return WebCode(f"{LOG_IN.path}?code={code}", CODE_S)
 
 
@@ -69,6 +77,50 @@ async def log_in(call: ApiCall, query: LoginQuery) -> Response:
         raise stranger(call, "this code was used or is too old", "run `rota web` again")
     response = Response("logged in\n", LOG_IN.status, {"Location": "/"}, media_type=LOG_IN.media)
     await give_session(call, response, session, SESSION_S)
+    return response
+
+
+@serves(KEEP_BROWSER)
+def keep_browser(call: ApiCall, body: BrowserKey) -> None:
+    """Let this browser come again after a restart of the daemon: it alone has the key's half."""
+    session = call.request.cookies.get(cookie_of(call.request), "")
+    kept = call.context.web.kept(session, body.key, time.time())
+    if kept is None:
+        raise ConflictError("this is for browsers that are logged in: see `rota web`")
+    call.service.keep_browser(kept)
+
+
+@serves(CHALLENGE_BROWSER)
+async def challenge_browser(call: ApiCall) -> Challenge:
+    """Say what a browser has to sign that wants to come again."""
+    return Challenge(call.context.web.challenge(), CODE_S)
+
+
+@serves(RESUME_BROWSER)
+async def resume_browser(call: ApiCall, body: ResumeRequest) -> Response:
+    """Let a browser that was kept come again: a session as long as the former would have lasted.
+
+    It signs `rota resume CHALLENGE PORT` (ECDSA, P-256, SHA-256) with the key that it was kept
+    with; PORT is where it talks to us.
+    """
+    _count(call)
+    web, now = call.context.web, time.time()
+    kept = call.service.kept_browser(body.key)
+    port = _port(call)
+    good = (
+        web.answered(body.challenge)
+        and kept is not None
+        and is_signed(body.key, body.signature, body.challenge, port)
+        and call.context.sender(kept.basis) is not None
+    )
+    if not good or kept is None:
+        raise stranger(call, "this browser is not known any more", "run `rota web` again")
+    session = web.begin_for(kept.basis, kept.until - now)
+    again = web.kept(session, body.key, now)
+    if again is not None:
+        await in_thread(call.service.keep_browser, again)
+    response = Response(status_code=RESUME_BROWSER.status)
+    await give_session(call, response, session, kept.until - now)
     return response
 
 
@@ -141,7 +193,17 @@ async def _board_messages(call: ApiCall, after: int) -> AsyncIterator[bytes]:
         log.warning("api.stream.ended", why=str(error))
 
 
+def _port(call: ApiCall) -> int:
+    """Where we listen, whatever the client calls us."""
+    return int((call.request.scope.get("server") or ("", 0))[1] or 0)
+
+
+def _count(call: ApiCall) -> None:
+    """Nobody has shown anything yet: those who try often have to wait."""
+    call.context.strangers.take(call.request.client.host if call.request.client else "")
+
+
 def stranger(call: ApiCall, error: str, remedy: str) -> Refusal:
     """Refuse somebody who has shown nothing yet; those who try often have to wait."""
-    call.context.strangers.take(call.request.client.host if call.request.client else "")
+    _count(call)
     return Refusal(401, Problem(error, "unauthorised", remedy), {"WWW-Authenticate": "Bearer"})

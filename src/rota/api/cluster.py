@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from rota.api.metrics import MEDIA_TYPE
 from rota.api.routing import ApiCall, encode, reading, serves
 from rota.core.errors import NotFoundError
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.wire import (
+    AUDIT_QUEUES,
     CALL_AGENT,
     CHECK_HEALTH,
     CHECK_READY,
@@ -24,6 +27,7 @@ from rota.wire import (
     LIST_NODES,
     LIST_QUEUES,
     LIST_TOKENS,
+    NODE_HISTORY,
     RELOAD,
     REMOVE_NODE,
     RENEW_NODE,
@@ -43,6 +47,7 @@ from rota.wire import (
     MadeToken,
     NewInvitation,
     NewToken,
+    NodeEvent,
     NodeInfo,
     QueueInfo,
     Readiness,
@@ -63,7 +68,14 @@ def list_nodes(call: ApiCall) -> list[NodeInfo]:
 @serves(DRAIN_NODE)
 def drain_node(call: ApiCall, node: str, query: DrainQuery) -> NodeInfo:
     """Start nothing more on a node; what runs there may end, or is preempted with `stop`."""
-    return call.service.drain(node, call.actor, stop=query.stop)
+    deadline_s = None if query.deadline_s is UNSET else query.deadline_s
+    return call.service.drain(node, call.actor, stop=query.stop, deadline_s=deadline_s)
+
+
+@serves(NODE_HISTORY)
+def node_history(call: ApiCall, node: str) -> list[NodeEvent]:
+    """Tell when a node was lost and came back, and when and why it was closed to new jobs."""
+    return call.service.node_history(node)
 
 
 @serves(UNDRAIN_NODE)
@@ -85,6 +97,15 @@ def remove_node(call: ApiCall, node: str) -> None:
 def list_queues(call: ApiCall) -> list[QueueInfo]:
     """List all queues with what they use and ask for."""
     return call.service.queues()
+
+
+@serves(AUDIT_QUEUES)
+def audit_queues(call: ApiCall) -> list[Finding]:
+    """Find queues that starve beside others that borrow, idle quotas, and jobs that never start.
+
+    Also users and queues at their limits, and who causes preemptions.
+    """
+    return call.service.audit()
 
 
 @serves(GET_STATUS)

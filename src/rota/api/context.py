@@ -13,7 +13,7 @@ from rota.api.metrics import Metrics
 from rota.api.visible import LogWatcher, VisibleLog
 from rota.api.web import WebSessions
 from rota.daemon.ports import Service
-from rota.wire import MAX_BODY_BYTES, MAX_JOBS, Actor
+from rota.wire import MAX_BODY_BYTES, MAX_JOBS, Actor, SessionBasis
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANY_HOST = ("*",)
@@ -91,6 +91,7 @@ class Context:
     settings: ApiSettings
     agent_sync: AgentSync | None = None
     agent_calls: AgentSync | None = None
+    agent_pieces: AgentSync | None = None
     export_log: LogExport | None = None
     leads: Callable[[], bool] = lambda: True
     peers: Mapping[int, Actor] = field(default_factory=dict)  # by uid, on the local socket
@@ -98,7 +99,7 @@ class Context:
 
     def __post_init__(self) -> None:
         limits = self.settings
-        self.web = WebSessions()
+        self.web = WebSessions(self.sender)
         self.metrics = Metrics(self.service, limits.queue_labels)
         self.log = VisibleLog(self.service)
         self.watcher = LogWatcher(self.service, self.closing)
@@ -114,3 +115,16 @@ class Context:
         self.output_lane = Lane(limits.outputs, limits.outputs_queue)
         self.channel_lane = Lane(limits.channels, limits.channels_queue)
         self.call_lane = Lane(limits.agent_lanes)
+
+    def sender(self, basis: SessionBasis) -> Actor | None:
+        """Who it is at present that was recognised by this; None: nobody any more."""
+        match basis.kind:
+            case "token":
+                return self.service.holder(basis.value)
+            case "certificate":
+                return self.service.recognise(basis.value)
+            case "uid":
+                known = self.peers.get(int(basis.value))
+                return None if known is None else self.service.account(known)
+            case "person":
+                return self.service.person_actor(basis.value)

@@ -32,6 +32,7 @@ from rota.wire import (
     Person,
     PersonChange,
     ProviderQuery,
+    SessionBasis,
     SessionInfo,
 )
 
@@ -91,6 +92,7 @@ def end_session(call: ApiCall, session: str) -> None:
     if found is None or (call.actor.role != ADMIN and found.user != call.actor.name):
         raise NotFoundError(f"there is no session {session!r}: see `rota session ls`")
     if call.context.web.end(session):
+        call.service.forget_browser(session)
         call.service.note(f"session {session} of {found.user} ended by {call.actor.name}")
     else:
         call.service.end_session(session, call.actor)
@@ -149,7 +151,7 @@ async def finish_web_login(call: ApiCall, query: ProviderQuery) -> Response:
     answer = LoginAnswer(secret[:200], query.state, query.code)
     person = await call.context.login_lane.run(call.service.finish_login, answer, query.iss)
     seconds = call.service.session_s
-    session = call.context.web.begin_for(partial(call.service.person_actor, person.name), seconds)
+    session = call.context.web.begin_for(SessionBasis("person", person.name), seconds)
     response = Response(ONWARD, media_type=FINISH_WEB_LOGIN.media)
     response.delete_cookie(
         kept, path="/", httponly=True, samesite="lax", secure=call.request.url.scheme == "https"

@@ -1,9 +1,12 @@
 """Browsers: a code that works once, or a log-in, becomes a session, and no token ever gets there.
 
 Codes and sessions are kept in memory, as digests: a daemon that was started again knows none, so
-what somebody caught who listened in its place is worth nothing.
+what somebody caught who listened in its place is worth nothing. A browser that has a key comes
+again by itself: it signs a challenge of the new daemon, and the port on which it talks to it, so
+that an answer that somebody passes on from another port is worth nothing either.
 """
 
+import base64
 import secrets
 import threading
 import time
@@ -11,15 +14,19 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from rota.core.proof import token_digest, token_label
-from rota.wire import Actor, SessionInfo
+from rota.wire import Actor, KeptBrowser, SessionBasis, SessionInfo
 
 CODE_S, SESSION_S = 60.0, 12 * 3600.0
 MOST, MOST_EACH = 1_000, 50  # codes or sessions, in all and of one name: the oldest go
 VIA = "web"
 
-Sender: TypeAlias = Callable[[], Actor | None]
+Sender: TypeAlias = Callable[[SessionBasis], Actor | None]
 """Who it is, asked anew each time: a token may have been revoked meanwhile."""
 
 
@@ -28,10 +35,31 @@ def cookie_name(port: int, *, secure: bool, what: str = "session") -> str:
     return f"{'__Host-' if secure else ''}rota_{what}_{port}"
 
 
+def is_signed(key: str, signature: str, challenge: str, port: int) -> bool:
+    """Did the holder of this key sign this challenge, for a daemon at this port?"""
+    point, pair = _unpacked(key), _unpacked(signature)
+    try:
+        public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+        der = encode_dss_signature(int.from_bytes(pair[:32]), int.from_bytes(pair[32:]))
+        public.verify(der, resume_text(challenge, port), ec.ECDSA(SHA256()))
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+def resume_text(challenge: str, port: int) -> bytes:
+    """What a browser signs."""
+    return f"rota resume {challenge} {port}".encode()
+
+
+def _unpacked(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
 class _Expiring(msgspec.Struct, frozen=True):
     id: str
     name: str
-    sender: Sender
+    basis: SessionBasis
     began_s: float
     until_s: float
 
@@ -39,35 +67,68 @@ class _Expiring(msgspec.Struct, frozen=True):
 class WebSessions:
     """Codes that were given out, and the sessions of browsers; safe from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sender: Sender, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sender = sender
         self._clock = clock
         self._lock = threading.Lock()
+        self._challenges: dict[str, float] = {}  # until when
         self._codes: dict[str, _Expiring] = {}
         self._sessions: dict[str, _Expiring] = {}
 
-    def code(self, sender: Sender) -> str:
+    def code(self, basis: SessionBasis) -> str:
         """A code for this sender's browser."""
-        return self._give(self._codes, sender, CODE_S)
+        return self._give(self._codes, basis, CODE_S)
+
+    def challenge(self) -> str:
+        """Something new that a browser may sign."""
+        made, now_s = secrets.token_urlsafe(32), self._clock()
+        with self._lock:
+            for old in [each for each, until_s in self._challenges.items() if until_s < now_s]:
+                del self._challenges[old]
+            while len(self._challenges) >= MOST:
+                del self._challenges[next(iter(self._challenges))]
+            self._challenges[made] = now_s + CODE_S
+        return made
+
+    def answered(self, challenge: str) -> bool:
+        """Was this asked, not long ago? It is over now."""
+        with self._lock:
+            return self._challenges.pop(challenge, -1.0) >= self._clock()
 
     def begin(self, code: str) -> str | None:
         """Exchange a code for a session; None: it is too old, was used, or never was one."""
         with self._lock:
             entry = self._codes.pop(token_digest(code), None)
-        if entry is None or entry.until_s < self._clock() or entry.sender() is None:
+        if entry is None or entry.until_s < self._clock() or self._sender(entry.basis) is None:
             return None
-        return self.begin_for(entry.sender)
+        return self.begin_for(entry.basis)
 
-    def begin_for(self, sender: Sender, seconds: float = SESSION_S) -> str:
+    def begin_for(self, basis: SessionBasis, seconds: float = SESSION_S) -> str:
         """A session of somebody who has shown who they are."""
-        return self._give(self._sessions, sender, seconds)
+        return self._give(self._sessions, basis, seconds)
 
     def actor(self, session: str) -> Actor | None:
         """Whose session it is."""
+        entry = self._find(session)
+        return None if entry is None else self._sender(entry.basis)
+
+    def basis(self, session: str) -> SessionBasis | None:
+        """By what its holder was recognised."""
+        entry = self._find(session)
+        return None if entry is None else entry.basis
+
+    def kept(self, session: str, key: str, now_unix: float) -> KeptBrowser | None:
+        """What has to be known of a session for its browser to come again with this key."""
+        entry = self._find(session)
+        if entry is None:
+            return None
+        until = now_unix + entry.until_s - self._clock()
+        return KeptBrowser(key, entry.id, entry.basis, until)
+
+    def _find(self, session: str) -> _Expiring | None:
         with self._lock:
             entry = self._sessions.get(token_digest(session))
-        if entry is None or entry.until_s < self._clock():
-            return None
-        return entry.sender()
+        return None if entry is None or entry.until_s < self._clock() else entry
 
     def all(self, now_unix: float) -> list[SessionInfo]:
         """Those that are not over, oldest first."""
@@ -76,7 +137,7 @@ class WebSessions:
             entries = [each for each in self._sessions.values() if each.until_s >= now_s]
         found = []
         for each in entries:
-            actor = each.sender()
+            actor = self._sender(each.basis)
             if actor is not None:
                 began_at, until = (now_unix + at - now_s for at in (each.began_s, each.until_s))
                 found.append(
@@ -95,9 +156,9 @@ class WebSessions:
                 del self._sessions[key]
         return bool(gone)
 
-    def _give(self, kept: dict[str, _Expiring], sender: Sender, seconds: float) -> str:
+    def _give(self, kept: dict[str, _Expiring], basis: SessionBasis, seconds: float) -> str:
         secret, now_s = secrets.token_urlsafe(32), self._clock()
-        actor = sender()
+        actor = self._sender(basis)
         name = actor.name if actor else ""
         digest = token_digest(secret)
         with self._lock:
@@ -108,7 +169,7 @@ class WebSessions:
             while len(kept) >= MOST:
                 del kept[next(iter(kept))]
             label = token_label(digest)[:12]
-            kept[digest] = _Expiring(label, name, sender, now_s, now_s + seconds)
+            kept[digest] = _Expiring(label, name, basis, now_s, now_s + seconds)
         return secret
 
 

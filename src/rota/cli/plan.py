@@ -108,16 +108,24 @@ def plan(log: str, output: Path, *, force: bool, **values: Any) -> None:
 def _show_sizes(answer: "PlanAnswer") -> None:
     """The curve of each shape as a table."""
     for one in answer.shapes:
+        price = answer.question.price(one.gpu_type)
         cells = [
             (
                 f"{size.nodes:+,}" if size.nodes else "today",
                 f"{size.gpus:,}",
                 size.told,
                 "-" if size.use is None else f"{size.use:.1%}",
-                "-" if size.fragment_gpu_h is None else f"{size.fragment_gpu_h:,.0f} GPU-h",
+                _fragments(size.fragment_gpu_h, price),
                 f"{size.refused:,}",
             )
             for size in one.sizes
         ]
         heads = (f"{one.shape}: nodes", HEADINGS[1], answer.question.target.name, *HEADINGS[3:])
         table(heads, cells, numbers=True, spare=("refused", "fragments"))
+
+
+def _fragments(gpu_h: float | None, price: float | None) -> str:
+    """GPU-hours that were of no use, and what they cost."""
+    if gpu_h is None:
+        return "-"
+    return f"{gpu_h:,.0f} GPU-h" + (f" ({gpu_h * price:,.0f})" if price is not None else "")

@@ -78,6 +78,20 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
         "repeated.",
     ),
     click.option(
+        "--guarantee",
+        metavar="TENANT=GPUS",
+        multiple=True,
+        help="What if a tenant had so many GPUs for itself: all others together use at most the "
+        "rest. What that costs them is said. May be repeated.",
+    ),
+    click.option(
+        "--more",
+        metavar="QUEUE=GPUS",
+        multiple=True,
+        help="What if a queue (a partition or a tenant) had so many GPUs more: nodes like its own. "
+        "May be repeated.",
+    ),
+    click.option(
         "--also",
         metavar="FILE",
         multiple=True,
@@ -107,12 +121,15 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
       rota replay jobs.txt --nodes nodes.txt --add-nodes 4x8:a100@gpu -o more
       rota replay jobs.txt --nodes nodes.txt --policy tiresias --remove 'a[001-008]' -o less
       rota replay jobs.txt --nodes nodes.txt --quota vision=64 -o quota
+      rota replay jobs.txt --nodes nodes.txt --guarantee vision=64 -o guarantee
+      rota replay jobs.txt --nodes nodes.txt --more research=32 -o more-gpus
       rota replay jobs.txt --nodes nodes.txt --also new-group.csv@gpu -o group
       rota replay pods.json --nodes nodes.json --model fifo-skip -o out
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.report.replay import write_page
     from rota.study.folder import OutputFolder
     from rota.study.replay.changes import ReplayChanges, parse_quota
+    from rota.study.replay.others import cost_to_others
     from rota.study.replay.replay import own_files
     from rota.study.replay.replay import replay as run
 
@@ -121,6 +138,8 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
         remove=values["remove"],
         quotas=tuple(parse_quota(text) for text in values["quota"]),
         also=values["also"],
+        guarantees=tuple(parse_quota(text) for text in values["guarantee"]),
+        more=tuple(parse_quota(text) for text in values["more"]),
     )
     asked = asked_of(log, values, changes=changes, policies=values["policy"])
     bar = ProgressBar("replaying")
@@ -138,6 +157,8 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     _tell_model(answer)
     _show_fidelity(answer)
     _show(answer)
+    for line in cost_to_others(answer):
+        click.echo(f"{line}.")
     click.echo(f"report: {output / 'report.html'}", err=True)
 
 

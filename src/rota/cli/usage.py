@@ -36,6 +36,11 @@ def _keys() -> tuple[str, ...]:
     help="Money for a GPU-hour: 2.5, or by type: a100=2.5. May be repeated.",
 )  # fmt: skip
 @click.option(
+    "--budget", metavar="NAME=GPU_H", multiple=True,
+    help="GPU-hours that NAME (of the key of --by) may use, in each month or day if that is a key "
+    "too: a warning from 80 % on, exit code 1 if it is exceeded. May be repeated.",
+)  # fmt: skip
+@click.option(
     "--format", metavar="F", shell_complete=names_of(FORMATS),
     help="Format of LOG, with options; detected by default.",
 )  # fmt: skip
@@ -44,7 +49,7 @@ def _keys() -> tuple[str, ...]:
     help="Output format.",
 )  # fmt: skip
 @DEBUG
-def usage(log: str, output: str, **values: Any) -> None:
+def usage(log: str, output: str, **values: Any) -> int:
     """Add up GPU-hours, and what they cost, by user, queue, project and month.
 
     LOG is a history: the accounting of Slurm, an exported run, a daemon's address or state folder,
@@ -56,14 +61,19 @@ def usage(log: str, output: str, **values: Any) -> None:
       rota usage jobs.txt --by account --by month --price 2.1
       rota usage jobs.txt --by queue --since 2026-03-01 --until 2026-04-01 -o csv
       rota usage http://127.0.0.1:7690 --by queue --by user
+      rota usage jobs.txt --by queue --by month --budget vision=1000 --budget speech=400
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.cli.show import warn
+    from rota.study.replay.changes import parse_quota
     from rota.study.replay.sizing import parse_price
-    from rota.study.usage import UsageQuestion, fold_usage
+    from rota.study.usage import UsageQuestion, fold_usage, over_budget
     from rota.traces.read import read_trace
 
     days = {key: values[key].date() for key in ("since", "until") if values[key] is not None}
     prices = tuple(parse_price(text) for text in values["price"])
-    question = UsageQuestion(by=tuple(dict.fromkeys(values["by"])), prices=prices, **days)
+    budgets = tuple(parse_quota(text) for text in values["budget"])
+    by = tuple(dict.fromkeys(values["by"]))
+    question = UsageQuestion(by=by, prices=prices, budgets=budgets, **days)
     with run_folder(log) as path:
         found = fold_usage(read_trace(path, values["format"]), question)
     if output == "csv":
@@ -72,21 +82,35 @@ def usage(log: str, output: str, **values: Any) -> None:
         listing(found.to_dicts(), output)
     else:
         _show(found, question.by)
+    said = over_budget(found)
+    for text, _ in said:
+        warn(text)
+    return int(any(exceeded for _, exceeded in said))
 
 
 def _show(found: "pl.DataFrame", by: tuple[str, ...]) -> None:
-    priced = "cost" in found.columns
+    priced, budgeted = "cost" in found.columns, "budget" in found.columns
+    periods = "period_share" in found.columns
     cells = [
         (
             *(str(row[key]) for key in by),
             f"{row['jobs']:,}",
             f"{row['gpu_h']:,.1f}",
             f"{row['share']:.1%}",
+            *([f"{row['period_share']:.1%}"] if periods else []),
             *([f"{row['cost']:,.2f}"] if priced else []),
+            *([_hours(row["budget"]), _hours(row["left"])] if budgeted else []),
         )
         for row in found.iter_rows(named=True)
     ]
-    heads = (*by, "jobs", "GPU-hours", "share", *(["cost"] if priced else []))
+    heads = (
+        *by, "jobs", "GPU-hours", "share", *(["of the period"] if periods else []),
+        *(["cost"] if priced else []), *(["budget", "left"] if budgeted else []),
+    )  # fmt: skip
     table(heads, cells, numbers=True)
     cost = f", cost {found['cost'].sum():,.2f}" if priced else ""
     tell(f"in all {found['gpu_h'].sum():,.1f} GPU-hours{cost}.")
+
+
+def _hours(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"

@@ -60,12 +60,13 @@ class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
     __slots__ = (
-        "apart", "cpus", "gpus", "labels", "mem_gib", "number", "plain", "request", "types",
+        "apart", "cpus", "gang", "gpus", "labels", "mem_gib", "number", "plain", "request", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
         self.number = number
         self.request = request
+        self.gang = request.gang
         gpus = sum(group.count * group.gpus for group in request.groups)
         self.gpus: Amount = int(gpus) if gpus == int(gpus) else gpus
         self.cpus = sum(group.count * group.cpus for group in request.groups)

@@ -117,19 +117,27 @@ def begin_stop(
 
     Returns the work really lost.
     """
-    if job.phase not in (RUNNING, STARTING):
+    if job.phase == RUNNING:
+        ran = now_s - job.since_s
+        if ran > 0.0:  # `settle`, written out: it is hot
+            left = job.true_left - ran * job.true_rate
+            job.true_left = left if left > 0.0 else 0.0  # noqa: FURB136 - hot
+            job.service += ran * job.held_gpus
+            job.run_s += ran
+            job.since_s = now_s
+    elif job.phase != STARTING:
         raise _refuse(job, "stop")
-    settle(job, now_s)
     lost = 0.0
     if lost_work:
         lost = min(lost_work, job.true_work - job.true_left)
         job.true_left += lost
     job.epoch += 1
-    job.phase = STOPPING
-    if gone:  # `stopped`, written out: it is hot
+    if gone:  # `stopped`, written out, too
         job.phase = WAITING
         job.held_gpus = 0
         job.since_s = INF
+    else:
+        job.phase = STOPPING
     return lost
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError
-from rota.core.jobs import WAITING, Job, Phase
+from rota.core.jobs import RUNNING, WAITING, Job, Phase
 
 Placed: TypeAlias = tuple[Job, Allocation]
 
@@ -23,15 +23,15 @@ def reconcile(changes: Changes, version: int) -> Commands:
     """The commands that carry out these changes."""
     if changes.version != version:
         _drop_stale(changes)
-    if changes.stops:
-        _refuse_bad_stops(changes.stops)
-    starts = changes.starts
+    stops, starts = changes.stops, changes.starts
+    if stops:
+        _refuse_bad_stops(stops)
     for job, _ in starts:
         if job.phase != WAITING:
             return _with_moves(changes)
     if len(starts) > 1:
         _refuse_twice("starts", [job for job, _ in starts])
-    return changes.stops, starts, []
+    return stops, starts, []
 
 
 def _drop_stale(changes: Changes) -> None:
@@ -42,7 +42,7 @@ def _drop_stale(changes: Changes) -> None:
 
 def _refuse_bad_stops(stops: list[Job]) -> None:
     for job in stops:
-        if not job.running:
+        if job.phase != RUNNING and not job.running:
             raise _senseless(job, "stop")
     if len(stops) > 1:
         _refuse_twice("stops", stops)

@@ -201,6 +201,25 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     session_s: float = 12 * 3600.0  # how long a session lasts
 
 
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages are posted to, as JSON."""
+
+    url: str
+    secret_file: str = ""  # a file with a key: messages are signed with it (Rota-Signature)
+
+
+class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages about jobs may go; nowhere else."""
+
+    webhooks: dict[str, Webhook] = {}  # targets that jobs name: url, secret_file
+    allow: tuple[str, ...] = ()  # others that jobs may give: https://HOST/PATH, mailto:*@HOST
+    relay: str = ""  # the mail relay, HOST:PORT; empty: no mail
+    relay_tls: bool = False  # encrypt with STARTTLS
+    relay_user: str = ""  # empty: without a log-in
+    relay_password_file: str = ""  # a file with the password
+    mail_from: str = "rota@localhost"  # who the messages are from
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `rota.yaml`."""
 
@@ -232,6 +251,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     permissions: Permissions = Permissions()
     oidc: OidcSettings = OidcSettings()
     retention: Retention = Retention()
+    notify: NotifySettings = NotifySettings()
     local: LocalSettings = LocalSettings()
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
@@ -360,6 +380,7 @@ def _check(settings: Settings, where: str) -> None:
     _check_isolation(settings.isolation, where)
     _check_oidc(settings.oidc, f"{where}: oidc")
     _check_retention(settings.retention, f"{where}: retention")
+    _check_notify(settings.notify, f"{where}: notify")
     if not 0 < settings.handshake_s < INF:
         raise InputError(f"{where}: handshake_s is {settings.handshake_s:g}: give more than 0")
     if settings.backend not in BACKENDS:
@@ -433,6 +454,18 @@ def _check_oidc(oidc: OidcSettings, where: str) -> None:
             f"{where}.session_s is {oidc.session_s:g}: give {SHORTEST_SESSION_S:g} to "
             f"{LONGEST_SESSION_S:g}"
         )
+
+
+def _check_notify(notify: NotifySettings, where: str) -> None:
+    urls = [(f"webhooks.{name}.url", hook.url) for name, hook in notify.webhooks.items()]
+    urls += [("allow", each) for each in notify.allow if not each.startswith("mailto:")]
+    for key, url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise InputError(f"{where}: {key} {masked(url)!r}: write https://HOST/PATH")
+    host, _, port = notify.relay.rpartition(":")
+    if notify.relay and (not host or not port.isdigit()):
+        raise InputError(f"{where}: relay {notify.relay!r}: write HOST:PORT, e.g. mail:25")
 
 
 def _check_retention(retention: Retention, where: str) -> None:

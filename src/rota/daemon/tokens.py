@@ -45,7 +45,10 @@ class Tokens:
 
     def authenticate(self, token: str) -> Actor | None:
         """Whose token is it?"""
-        digest = token_digest(token)
+        return self.holder(token_digest(token))
+
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
         found = self._tokens.get(digest)
         if found is None:
             return self.people.recognise(digest) or self.members.recognise(digest)

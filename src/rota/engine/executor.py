@@ -52,12 +52,11 @@ class Executor:
     ) -> None:
         """All commands of one plan; `causes`: who displaced whom; `whys`: for what reason."""
         now_s = self.view.now_s
-        version = self.view.version
         if self.planned is not None:
             self._verify(self.planned, commands)
         stops, starts, moves = commands
         for job in stops:
-            job.version = version
+            job.version = self.view.version
             cause = causes.get(job.index) if causes else None
             self._stop(job, cause.index if cause is not None else -1, now_s)
             job.preemptions += 1
@@ -66,7 +65,7 @@ class Executor:
         if starts:
             self._start(starts, now_s)
         for job, allocation in moves:
-            job.version = version
+            job.version = self.view.version
             self._move(job, allocation, now_s)
         if self.deferred:
             self.launch_deferred(now_s)
@@ -100,7 +99,7 @@ class Executor:
 
     def _start(self, starts: Iterable[Placed], now_s: float) -> None:
         log, version = self.log, self.view.version
-        rows, quick, launch = log.rows, log.quick, self.cluster.start
+        rows, quick = log.rows, log.quick
         for job, allocation in starts:
             job.version = version
             again = job.first_start_s != INF
@@ -109,7 +108,7 @@ class Executor:
                 continue
             if self._frictionless:  # `_launch`, without what takes time
                 start(job, allocation, now_s, 1.0)
-                since_s = launch(job)
+                since_s = self.cluster.start(job)
             else:
                 start(job, allocation, now_s)
                 since_s = self._launch(job, now_s)

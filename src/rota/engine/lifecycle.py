@@ -102,14 +102,15 @@ class Lifecycle:
         arrivals = self.arrivals
         for index, spec, behaviour in submissions:
             job = arrivals.job(index, spec, behaviour)
-            tasks = arrivals.tasks(job) if not job.shape.request.gang else ()
+            shape = job.shape
+            tasks = () if shape.gang else arrivals.tasks(job)
             if self._logged_shapes < len(arrivals.shapes):
                 self._log_shapes()
-            tenant = log.tenants.get(spec.tenant)
+            tenant = log.tenants.get(job.tenant)
             if tenant is None:
-                tenant = log.tenant(now_s, spec.tenant)
-            log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
-            log.names.append(spec.id)
+                tenant = log.tenant(now_s, job.tenant)
+            log.rows += (now_s, R_SUBMIT, index, shape.number, tenant, job.gpus)
+            log.names.append(job.id)
             self.jobs[index] = job
             if tasks or arrivals.linked:
                 self._submit_linked(job, tasks, passed)
@@ -416,11 +417,15 @@ class Lifecycle:
 
     def forget(self) -> None:
         """Let go of all jobs that are over: the log has what they did."""
-        over = [index for index, job in self.jobs.items() if job.phase >= DONE]
-        for index in over:
-            del self.jobs[index]
-        self.view.finished.clear()
-        self.forgotten += len(over)
+        jobs, finished = self.jobs, self.view.finished
+        before = len(jobs)
+        for job in finished:
+            jobs.pop(job.index, None)
+        if len(jobs) > len(self.view.active):  # some ended otherwise, or consist of tasks
+            for index in [index for index, job in jobs.items() if job.phase >= DONE]:
+                del jobs[index]
+        finished.clear()
+        self.forgotten += before - len(jobs)
 
     def discard(self, jobs: Sequence[Job]) -> set[int]:
         """Let go of whole jobs to which nothing refers any more; their numbers, and of tasks."""
@@ -558,7 +563,7 @@ class Lifecycle:
         for index, spec, behaviour in submissions:
             request = None if refined is None else refined.get(index, spec.request)
             whole = self.jobs[index] = arrivals.job(index, spec, behaviour, request)
-            if not whole.shape.request.gang:
+            if not whole.shape.gang:
                 arrivals.next_task = first_task.get(index, arrivals.next_task)
                 self.jobs.update((task.index, task) for task in arrivals.tasks(whole))
             if arrivals.linked:

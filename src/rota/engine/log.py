@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-CHUNK = WIDTH * 200_000
+CHUNK = WIDTH * 2_000  # so few that they are still in the caches when they are folded
 
 
 class Log:

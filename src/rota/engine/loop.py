@@ -75,7 +75,7 @@ class Engine:
         self.events = 0
         self.decisions = 0
         self._frictionless = cluster.capabilities.frictionless
-        self._still = 0
+        self._still = self._still_at = 0  # empty batches in a row, and when the last of them was
         self.log.topology(cluster.topology)
 
     # --- running --------------------------------------------------------------------------------
@@ -96,16 +96,20 @@ class Engine:
         cluster, source, scheduler = self.cluster, self.source, self.scheduler
         poll, checker, frictionless = cluster.poll, self.checker, self._frictionless
         phased = cluster.capabilities.phased and not timers.hears_phases
-        rows = self.log.rows
+        rows, due = self.log.rows, timers.heap
         for _ in range(batches):  # not `while`: CPython 3.11 would not specialise its code
             horizon_s = source.next_s
-            if not busy and busy is not None and horizon_s == INF:
+            if horizon_s == INF and not busy and busy is not None:
                 break
             wake = timers.wake
             if wake is not ON_EVERY_EVENT or timers.ask_now:
                 horizon_s = self.horizon_s()
-            elif timers.heap:
-                horizon_s = timers.before(horizon_s)
+            elif due:
+                timer = due[0]
+                if timer[3] != timer[2].epoch:  # of a run that is over
+                    horizon_s = timers.before(horizon_s)
+                elif timer[0] < horizon_s:
+                    horizon_s = timer[0]
             events = poll(horizon_s if horizon_s < until_s else until_s)  # noqa: FURB136 - hot
             now_s = cluster.now_s
             arrives = source.next_s <= now_s  # on a living cluster jobs come while we wait
@@ -114,31 +118,31 @@ class Engine:
                     return False
                 if now_s == view.now_s:
                     self._refuse_livelock(now_s)
-                else:
-                    self._still = 0
-            elif self._still:
-                self._still = 0
             view.now_s = now_s
             view.version += 1
             if events:
                 events = lifecycle.happened(events, now_s)
             if arrives:
                 lifecycle.submit(source.take(now_s), events)
-            if timers.heap and timers.heap[0][0] <= now_s:
+            if due and due[0][0] <= now_s:
                 timers.expire(now_s, events)
                 if lifecycle.returning:
                     lifecycle.readmit(events)
             self.events += len(events)
-            timers.idle_rounds = 0 if events else timers.idle_rounds + 1
-            if timers.ask_now:
-                timers.ask_now = False
-            elif (
-                timers.asleep(events, now_s)
-                if wake is not ON_EVERY_EVENT
-                else phased and events and only_phases(events)
-            ):
-                self._defer(events, now_s)
-                continue
+            if not events:
+                timers.idle_rounds += 1
+            elif timers.idle_rounds:
+                timers.idle_rounds = 0
+            if wake is not ON_EVERY_EVENT or phased or timers.ask_now:
+                if timers.ask_now:
+                    timers.ask_now = False
+                elif (
+                    timers.asleep(events, now_s)
+                    if wake is not ON_EVERY_EVENT
+                    else events and only_phases(events)
+                ):
+                    self._defer(events, now_s)
+                    continue
             if lifecycle.backlog:
                 events = lifecycle.backlog + events
                 lifecycle.backlog = []
@@ -187,7 +191,9 @@ class Engine:
 
     def _refuse_livelock(self, now_s: float) -> None:
         """Count the batches in a row that are empty and take no time."""
-        self._still += 1
+        version = self.view.version
+        self._still = self._still + 1 if version == self._still_at + 1 else 1
+        self._still_at = version
         if self._still > LIVELOCK:
             raise LivelockError(
                 f"scheduler {self.scheduler.name!r} was woken {LIVELOCK} times at {now_s:g} s: it "
@@ -216,15 +222,14 @@ class Engine:
     def _carry_out(  # noqa: C901, PLR0912 - in order
         self, changes: Changes, now_s: float
     ) -> None:
+        version = self.view.version
         if changes.unusual:
             self._turn_away(changes, now_s)
-        if changes.version != self.view.version:
+        if changes.version != version:
             self.timers.ask_again()  # parts of it may be void
         if changes.starts or changes.stops:
             try:
-                self.executor.execute(
-                    reconcile(changes, self.view.version), changes.causes, changes.whys
-                )
+                self.executor.execute(reconcile(changes, version), changes.causes, changes.whys)
             except InvalidPlanError as error:
                 raise InvalidPlanError(
                     f"policy {self.scheduler.name!r} at {now_s:g} s: {error}"

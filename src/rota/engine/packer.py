@@ -216,7 +216,6 @@ class Index:
 UNTOUCHED, STARTED, DISPLACED, REPLACED = 0, 1, 2, 3
 
 Heads = list[WaitEntry]  # of one shape each; a heap
-Queue = tuple[int, list[WaitEntry]]  # the number of a shape, and who waits with it
 
 
 class Packer:
@@ -267,9 +266,12 @@ class Packer:
         """
         if self.strict or self._emptied:
             return True
+        index = self.index
+        if not index.waiting_count:
+            return False
         rank = (entry.key, entry.index)
         told = self.heads
-        for number, heap in self.index.waiting.items():
+        for number, heap in index.waiting.items():
             if heap:
                 head = heap[0]
                 if head < rank or told.get(number) != head[1]:
@@ -281,37 +283,66 @@ class Packer:
     ) -> None:
         """Fill the cluster. `shapes`: those with a new head; all of them if something was freed."""
         placement, blamed = self.placement, self.blamed
-        waiting = self.index.waiting
-        heads: Heads = []
-        if shapes is waiting:
-            self._passed_at = INF
-            self._nominate(now_s, waiting.items(), heads)
-        else:
-            self._passed_at = placement.free
-            self._nominate(now_s, [(number, waiting[number]) for number in shapes], heads)
-        if heads:
-            if self.preemptive:
-                self._scan_preempting(changes, now_s, heads, dirty)
-            elif self.strict:
-                self._scan_strictly(changes, heads)
-            else:
-                self._scan(changes, heads)
+        if len(shapes) != 1 or not self._starts_alone(changes, now_s, shapes):
+            heads: Heads = []
+            self._passed_at = INF if shapes is self.index.waiting else placement.free
+            self._nominate(now_s, shapes, heads)
+            if heads:
+                if self.preemptive:
+                    self._scan_preempting(changes, now_s, heads, dirty)
+                elif self.strict:
+                    self._scan_strictly(changes, heads)
+                else:
+                    self._scan(changes, heads)
         # the last is `blamed.stale`, written out
         if self._fails or self._emptied or not blamed.lowest <= placement.free < blamed.below:
             self._blame(changes)
 
-    def _nominate(self, now_s: float, queues: Iterable[Queue], heads: Heads) -> None:
-        """Add the heads of these queues, without those that fail whatever happens in this scan."""
+    def _starts_alone(self, changes: Changes, now_s: float, shapes: Iterable[int]) -> bool:
+        """One shape, and its head fits: it starts without a scan. False: there is more to do."""
+        index, placement = self.index, self.placement
+        (number,) = shapes
+        heap = index.waiting[number]
+        if not heap:
+            return True
+        entry = heap[0][3]
+        if entry.gpus > placement.free or not (self._pooled or placement.fits(entry.shape)):
+            return False
         if self.strict:
-            heads += [heap[0] for _, heap in queues if heap]
+            if index.waiting_count > 1:
+                return False
+            self.stuck = {}
+        index.pop_waiting(heap)
+        job = entry.job
+        changes.starts.append((job, placement.take(job)))
+        if self._failed:
+            self._failed.pop(number, None)
+        if not self.preemptive:
+            entry.where = ON_CLUSTER
+        elif self.keyed_later:
+            entry.where = ON_CLUSTER
+            entry.vkey = entry.key - entry.slope * now_s if entry.slope else entry.key
+        else:
+            index.push_running(entry, now_s)
+        if heap:
+            return False
+        if number in self.heads:
+            self._emptied = True
+        return True
+
+    def _nominate(self, now_s: float, shapes: Iterable[int], heads: Heads) -> None:
+        """Add the heads of these shapes, without those that fail whatever happens in this scan."""
+        waiting = self.index.waiting
+        if self.strict:
+            heads += [waiting[number][0] for number in shapes if waiting[number]]
             heapify(heads)
             return
-        told, fails = self.heads, self._fails
         free = self.placement.free
         worst: Rank | None = None
         unknown = self.preemptive  # who would be displaced first
         passed = False
-        for number, heap in queues:
+        for number in shapes:
+            heap = waiting[number]
             if heap:
                 head = heap[0]
                 if head[3].gpus > free:
@@ -321,8 +352,8 @@ class Packer:
                     if worst is None or head > worst:
                         # no room, and no job below it that could make room
                         passed = True
-                        if told.get(number) != head[1]:
-                            fails.append(number)
+                        if self.heads.get(number) != head[1]:
+                            self._fails.append(number)
                         continue
                 heads.append(head)
         if passed and free < self._passed_at:
@@ -404,6 +435,7 @@ class Packer:
         moved: list[Entry] = []
         dead: set[int] = set()
         strict = self.strict
+        doubtful = False  # there may be heads that are superseded
         held = 0  # strict: nodes of those who wait
         if strict:
             self.stuck = {}
@@ -412,7 +444,9 @@ class Packer:
             entry = head[3]
             number = entry.shape.number
             heap = waiting[number]
-            if number in dead or not heap or heap[0][3] is not entry or head[2] != entry.stamp:
+            if doubtful and (
+                number in dead or not heap or heap[0][3] is not entry or head[2] != entry.stamp
+            ):
                 continue  # superseded
             if held and held & placement.eligible(entry.shape):
                 dead.add(number)
@@ -436,7 +470,8 @@ class Packer:
                     # what the victims leave over may serve any shape that has not failed yet
                     again = waiting.keys() - dead
                 again.add(number)
-                self._nominate(now_s, [(n, waiting[n]) for n in sorted(again)], heads)
+                self._nominate(now_s, sorted(again), heads)
+                doubtful = True
             else:
                 dead.add(number)
                 if strict or told.get(number) != entry.index:

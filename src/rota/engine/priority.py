@@ -20,6 +20,7 @@ from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Entry, Packer, Wai
 from rota.placement.base import Placement
 
 Timers = list[tuple[float, Job]]
+AT_REST = (WAITING, RUNNING)  # phases in which keys change by time alone
 FOLLOWS_PROGRESS = Knowledge.PROGRESS | Knowledge.RATE | Knowledge.REMAINING_WORK
 
 
@@ -63,6 +64,7 @@ class PriorityScheduler(Successor):
         self.settles = self._jumps or self._keyed_later
         policy.revision = self._revision = policy.revision  # its own: that of its class is slow
         self._view: View | None = None
+        self._nothing = Changes(0)
         self._returned: set[int] = set()  # whose places were given back before the event came
         self._again: list[Entry] = []  # running jobs that changed level: keyed again after the scan
 
@@ -133,8 +135,9 @@ class PriorityScheduler(Successor):
         if self._again:
             if not self.settles:
                 self._again.clear()
-            elif changes is None:
-                changes = Changes(view.version)
+            elif changes is None:  # nothing changes, but timers have to be set: see `settle`
+                changes = self._nothing
+                changes.version = view.version
         return changes
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
@@ -202,14 +205,17 @@ class PriorityScheduler(Successor):
             self.admissions.leave(job)
 
     def _relevel(self, job: Job, dirty: set[int], now_s: float) -> bool:
-        index = self.packer.index
-        entry = index.entry(job)
+        packer = self.packer
+        index = packer.index
+        entry = index.entries.get(job.index) or index.entry(job)
         if entry.where == ON_CLUSTER and self._preemptive:
             index.drop_running(entry)
-            self._key(entry, now_s)
+            key = entry.key = self.policy.key(job, now_s)  # `_key`, written out: it is hot
+            if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
+                raise self._bad_key(entry, now_s)
             index.push_running(entry, now_s)
             self._again.append(entry)
-            if self.packer.concerns(entry) or self.admissions.held:
+            if packer.concerns(entry) or self.admissions.held:
                 dirty.update(job.allocation.vertices)
                 return True
             return False
@@ -331,11 +337,16 @@ class PriorityScheduler(Successor):
             if self.packer.strict and job.phase == STOPPING:  # those behind it are looked at now,
                 timers.append((now_s, job))  # not when something happens elsewhere
         if self._jumps:
-            self._arm_all(changes, now_s, timers)
+            if starts or stops:
+                self._arm_changed(changes, now_s, timers)
+            for entry in self._again:
+                if entry.job.phase in AT_REST:
+                    self._arm(entry.job, now_s, timers)
         self._again.clear()
         return timers
 
-    def _arm_all(self, changes: Changes, now_s: float, timers: Timers) -> None:
+    def _arm_changed(self, changes: Changes, now_s: float, timers: Timers) -> None:
+        """Timers of jobs that have started or stopped; the others of `_again` are left there."""
         starts, stops = changes.starts, changes.stops
         for job, _ in starts:
             if job.phase == RUNNING:
@@ -345,13 +356,9 @@ class PriorityScheduler(Successor):
                 if job.phase == WAITING:
                     self._arm(job, now_s, timers)
         if self._again:
-            armed = {job.index for job, _ in starts} if starts else set()
-            if stops:
-                armed.update(job.index for job in stops)
-            for entry in self._again:
-                job = entry.job
-                if entry.index not in armed and job.phase in (WAITING, RUNNING):
-                    self._arm(job, now_s, timers)
+            armed = {job.index for job, _ in starts}
+            armed.update(job.index for job in stops)
+            self._again = [entry for entry in self._again if entry.index not in armed]
 
     def _requeue_stopped(self, entry: Entry, now_s: float) -> None:
         index = self.packer.index

@@ -22,9 +22,9 @@ class WorkloadSource:
             order = sorted(order, key=times.__getitem__)
             times = [times[index] for index in order]
         self._workload = workload
-        self._order, self._times = order, array("d", times)
+        self._order, self._times = order, array("d", [*times, INF])
         self._next = 0
-        self._first = 0  # of the block below
+        self._first = self._loaded = 0  # the block below: its first job, and the one after it
         self._specs: list[JobSpec] = []
         self._behaviours: list[Behaviour] = []
         self.total = len(times)
@@ -32,15 +32,21 @@ class WorkloadSource:
             any(fields(workload.specs, name))
             for name in ("depends_on", "after_any", "after_fail", "array_limit")
         )
-        self.next_s = self._times[0] if times else INF
+        self.next_s = self._times[0]
 
     def take(self, now_s: float) -> list[tuple[int, JobSpec, Behaviour]]:
         """Everything submitted up to now."""
         first = self._next
-        last = self._next = bisect_right(self._times, now_s, first, self.total)
-        self.next_s = self._times[last] if last < self.total else INF
+        if self.next_s > now_s or first == self.total:
+            return []
+        last = first + 1
+        next_s = self._times[last]
+        if next_s <= now_s:
+            last = bisect_right(self._times, now_s, last, self.total)
+            next_s = self._times[last]
+        self._next, self.next_s = last, next_s
         place = first - self._first
-        if last > self._first + len(self._specs):
+        if last > self._loaded:
             self._load(first, max(last, first + BLOCK))
             place = 0
         if last == first + 1:  # nearly always
@@ -53,7 +59,7 @@ class WorkloadSource:
     def _load(self, first: int, last: int) -> None:
         """Take jobs from the workload; those before them are in other hands, or over."""
         rows, workload = self._order[first:last], self._workload
-        self._first = first
+        self._first, self._loaded = first, first + len(rows)
         self._specs = at(workload.specs, rows)
         self._behaviours = at(workload.behaviours, rows)
 

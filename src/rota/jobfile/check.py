@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from rota.core.errors import InputError
 from rota.core.launch import PER_GPU, PER_NODE
+from rota.core.manifest import UPLOAD
 from rota.jobfile.arrays import array_plan
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.jobfile.quantities import duration_s, memory_gib, shown
@@ -28,6 +29,8 @@ LARGEST_PRIORITY = 10**9
 MOST_SPEEDS = 100
 LARGEST_SPEED = 1000
 DIGITS = 6  # behind the point of a part of a GPU
+NOTIFY_EVENTS = ("start", "end", "fail", "preempt", "soon")
+MOST_TARGETS, LONGEST_TARGET = 10, 500
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM")  # by which a job can be warned
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -41,6 +44,7 @@ def check(job: JobFile, where: str = "job") -> None:
     for key in ("run", "setup"):
         _check_text(f"{where}: {key}", getattr(job, key), LONGEST_SCRIPT)
     _check_text(f"{where}: checkpoint: pre_stop", job.checkpoint.pre_stop, LONGEST_SCRIPT)
+    _check_notify(where, job)
     _check_signal(f"{where}: checkpoint: warn_signal", job.checkpoint.warn_signal)
     if job.array:
         array_plan(job.array, f"{where}: array")
@@ -166,6 +170,13 @@ def _check_shape(where: str, job: JobFile) -> None:
             raise InputError(
                 f"{where}: {job.nodes} nodes with {gpus:g} GPUs each: at most {MOST_GPUS:,} in all"
             )
+    if job.upload and (
+        not UPLOAD.fullmatch(job.upload) or PurePosixPath(job.workdir).is_absolute()
+    ):
+        raise InputError(
+            f"{where}: upload {shown(job.upload)} with workdir {shown(job.workdir)}: let `rota "
+            "submit --upload DIR` set it; workdir is a folder inside of it, or left out"
+        )
     if job.interactive and (job.nodes > 1 or job.per == PER_GPU):
         raise InputError(
             f"{where}: interactive with {job.nodes} nodes, one process per {job.per}: there is one "
@@ -225,6 +236,23 @@ def _check_dependencies(where: str, others: Sequence[str]) -> None:
         check_name(where, other)
         if not other:
             raise InputError(f"{where} has an empty name: give ids or names of jobs")
+
+
+def _check_notify(where: str, job: JobFile) -> None:
+    if len(job.notify) > MOST_TARGETS:
+        raise InputError(f"{where}: notify names {len(job.notify)} targets: at most {MOST_TARGETS}")
+    for target in job.notify:
+        _check_unicode(f"{where}: notify", target)
+        if not target or len(target) > LONGEST_TARGET or _CONTROL.search(target) or " " in target:
+            raise InputError(
+                f"{where}: notify is {shown(target)}: give a webhook's name, mailto:NAME@HOST or "
+                "a URL"
+            )
+    for event in job.notify_on:
+        if event not in NOTIFY_EVENTS:
+            raise InputError(
+                f"{where}: notify_on is {shown(event)}: give one of {', '.join(NOTIFY_EVENTS)}"
+            )
 
 
 def _check_signal(where: str, name: str) -> None:

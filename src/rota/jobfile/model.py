@@ -54,6 +54,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     hold: bool = False
     priority_class: str = ""  # one that the daemon declares, instead of `priority`
     speeds: Mapping[str, float] = msgspec.field(default_factory=dict)  # by GPU type; 1 if not named
+    upload: str = ""  # files that were sent for it: `rota submit --upload DIR` sets it
     interactive: bool = False  # it runs on a terminal, to which its owner attaches
     time_limit: str | float | None = None  # of running, in all its runs: `2h` or seconds
     backoff: str | float | None = None  # before the first retry; each further one waits twice
@@ -61,3 +62,5 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     after_fail: tuple[str, ...] = ()  # jobs that must end without success
     array: str = ""  # one job for each of these numbers: `0-9`, at most four at once: `0-9%4`
     task: int | None = None  # its number in the array; not for job files
+    notify: tuple[str, ...] = ()  # who is told: webhooks of the daemon, mailto:NAME@HOST, URLs
+    notify_on: tuple[str, ...] = ()  # of what: start, end, fail, preempt, soon; none: all of it

@@ -19,7 +19,8 @@ KEYS = tuple(key for key in JobFile.__struct_fields__ if key != "task")
 NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoint": Checkpoint}
 # values that are not one text
 DEPENDENCIES = ("depends_on", "after_any", "after_fail")
-_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", *DEPENDENCIES)
+LISTS = (*DEPENDENCIES, "notify", "notify_on")
+_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", *LISTS)
 _CLOUD_KEYS = ("config", "api_server", "event_callback", "experimental", "service", "volumes")
 _CLOUD_RESOURCES = (
     "any_of", "autostop", "cloud", "disk_size", "disk_tier", "image_id", "infra", "instance_type",
@@ -66,7 +67,7 @@ def job_from(entries: Mapping[str, Any], where: str) -> JobFile:
             values[key] = _nested(value, NESTED[key], f"{where}: {key}")
         elif key == "envs":
             values[key] = _envs(entry_of(where, entries, key), f"{where}: envs")
-        elif key in DEPENDENCIES:
+        elif key in LISTS:
             several = value if isinstance(value, list | tuple) else [value]
             values[key] = tuple(text_of(f"{where}: {key}", item) for item in several)
         else:

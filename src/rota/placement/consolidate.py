@@ -307,7 +307,8 @@ class Consolidate(SearchingConsolidate):
             amount = int(part)
             position = self._lookup[vertex]
             self._move(position, self.node_free[position] - amount)
-            self._on[position][job.index] = amount
+            on = self._on[position]  # whoever chose it may have named single GPUs of the node
+            on[job.index] = on.get(job.index, 0) + amount
             if self._up[position]:
                 self.free = tidy(self.free - amount)
 
@@ -318,7 +319,9 @@ class Consolidate(SearchingConsolidate):
             return
         for vertex in allocation.vertices:
             position = self._lookup[vertex]
-            amount = self._on[position].pop(job.index)
+            amount = self._on[position].pop(job.index, 0)
+            if not amount:  # returned with another GPU of the same node
+                continue
             self._move(position, self.node_free[position] + amount)
             if self._up[position]:
                 self.free += amount

@@ -123,6 +123,7 @@ class Count(PooledCount):
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         super().__init__(topology, params, seed=seed)
         self._made: dict[float, Allocation] = {}
+        self._parts = False  # amounts may be no whole numbers
         self._have: float = 0
         self._need: float = 0
 
@@ -139,22 +140,24 @@ class Count(PooledCount):
         gpus = job.gpus if shape is None else shape.gpus
         if not gpus:
             return self.allocation(shape or job.shape, [(0, 1.0)])
-        self.free -= gpus
-        if isinstance(self.free, float):
-            self.free = tidy(self.free)
         made = self._made.get(gpus)
         if made is None:
             made = self._made[gpus] = Allocation([(self.topology.pools[0].id, gpus)])
+            self._parts |= isinstance(made.gpus, float)
+        self.free -= gpus
+        if self._parts:
+            self.free = tidy(self.free)
         return made
 
     def hold(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002
         """Reserve."""
+        self._parts |= isinstance(allocation.gpus, float)
         self.free = tidy(self.free - allocation.gpus)
 
     def give(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002
         """Return to the pool."""
         self.free += allocation.gpus
-        if isinstance(self.free, float):
+        if self._parts:
             self.free = tidy(self.free)
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:

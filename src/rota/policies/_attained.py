@@ -39,17 +39,19 @@ class AttainedPolicy(PriorityPolicy[P]):
         served, speed = (job.run_s, 1.0) if self._by_time else (job.service, job.gpus)
         if self.forgiven:
             served -= self.forgiven.get(job.index, 0.0)
-        reached = bisect_right(levels, served + SLACK_S * speed)
-        last = len(levels)
-        if reached < last and job.phase == RUNNING and speed:
-            since_s = job.since_s  # `served` is as of then
-            # sums are rounded: what counts are the times that `next_change` tells
-            if since_s + (levels[reached] - served) / speed <= now_s:
-                reached = bisect_right(levels, served + (now_s - since_s) * speed, reached + 1)
-                while since_s + (levels[reached - 1] - served) / speed > now_s:
-                    reached -= 1
-                while reached < last and since_s + (levels[reached] - served) / speed <= now_s:
-                    reached += 1
+        if job.phase != RUNNING or not speed:
+            return bisect_right(levels, served + SLACK_S * speed)
+        since_s = job.since_s  # `served` is as of then
+        ran_s = now_s - since_s
+        if ran_s < 2 * SLACK_S:
+            ran_s = SLACK_S
+        reached = bisect_right(levels, served + ran_s * speed)
+        # sums are rounded: what counts are the times that `next_change` tells
+        if ran_s > SLACK_S:
+            while reached and since_s + (levels[reached - 1] - served) / speed > now_s:
+                reached -= 1
+        while reached < len(levels) and since_s + (levels[reached] - served) / speed <= now_s:
+            reached += 1
         return reached
 
     def rank(self, job: Job, now_s: float) -> Any:

@@ -6,7 +6,8 @@ is fitted to that, which predicts the goodput with any number of GPUs, at the be
 speedup of a job is its goodput relative to that with a fair share of the cluster. In every interval
 the policy maximises the power mean (p = -1: harmonic) of all speedups; a job that would have to
 restart for it counts for less, the more often it has been restarted for its age. A job is given at
-most twice as many GPUs as it has ever tried.
+most twice as many GPUs as it has ever tried; one that tells nothing has tried what it holds once it
+has run for a whole interval.
 
 `search=exact` solves this by dynamic programming over the sizes of jobs (within a node, and whole
 nodes beyond it), which the placement then packs. `search=genetic` searches as published: a
@@ -374,7 +375,9 @@ class PolluxPolicy(DecidePolicy[PolluxPolicyParams]):
         for job in jobs:
             near, far = speedups(job, gpus, fair, most_gpus=gpus)
             held = int(job.held_gpus) if job.running else 0
-            tried = most_tried(job) or held  # a job that tells nothing has tried what it holds
+            tried = most_tried(job)
+            if not tried and job.executed_s(view.now_s) >= self.params.interval_s:
+                tried = held  # it ran for a whole interval and told nothing: so it never will
             most = min(max(2 * tried, int(job.min_gpus), 1), int(job.max_gpus), gpus)
             for size in range(1, gpus + 1):
                 if not job.spec.request.takes(size):

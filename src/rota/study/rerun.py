@@ -15,7 +15,7 @@ from rota.study.output import EVENTS, JOBS, hash_log, read_manifest
 from rota.study.run import Progress, simulate
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RerunVerdict(msgspec.Struct, frozen=True):
     """What became of a folder: `problems` is empty if everything is the same."""
 
     problems: list[str]
@@ -27,7 +27,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.problems
 
 
-def rerun(folder: Path, progress: Progress | None = None) -> Verdict:
+def rerun(folder: Path, progress: Progress | None = None) -> RerunVerdict:
     """Run again what made the folder and compare the log and the table of jobs."""
     manifest = read_manifest(folder)
     notes = []
@@ -35,7 +35,7 @@ def rerun(folder: Path, progress: Progress | None = None) -> Verdict:
         notes.append(f"made by Rota {manifest.rota}, this is {VERSION}")
     problems = changed(manifest.inputs)
     if problems:
-        return Verdict(problems, notes)
+        return RerunVerdict(problems, notes)
     result = simulate(located(manifest.config, manifest.inputs), progress)
     log_hash = hash_log(result.log)
     if log_hash != manifest.log["sha256"]:
@@ -47,7 +47,7 @@ def rerun(folder: Path, progress: Progress | None = None) -> Verdict:
     difference = _difference(_read(folder / JOBS), again.getvalue())
     if difference:
         problems.append(f"{JOBS}: {difference}")
-    return Verdict(problems, notes)
+    return RerunVerdict(problems, notes)
 
 
 def _read(path: Path) -> bytes:

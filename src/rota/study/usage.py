@@ -35,6 +35,7 @@ class UsageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     since: date | None = None  # this day is included
     until: date | None = None  # this one is not
     prices: tuple[tuple[str, float], ...] = ()  # (GPU type or nothing, money per GPU-hour)
+    budgets: tuple[tuple[str, float], ...] = ()  # GPU-hours by value of the first key, in a period
 
 
 def fold_usage(imported: Imported, question: UsageQuestion) -> pl.DataFrame:
@@ -68,10 +69,44 @@ def fold_usage(imported: Imported, question: UsageQuestion) -> pl.DataFrame:
     total = rows["gpu_h"].sum()
     share = (pl.col("gpu_h") / total) if total else pl.lit(0.0)
     calendar = [key for key in question.by if key in PERIODS]
+    if calendar:
+        of_period = (pl.col("gpu_h") / pl.col("gpu_h").sum().over(calendar)).fill_nan(0.0)
+        rows = rows.with_columns(of_period.alias("period_share"))
+    rows = _budgeted(rows, question, [key for key in question.by if key not in calendar])
     order = [*calendar, "gpu_h", *(key for key in question.by if key not in calendar)]
     return rows.with_columns(share.alias("share")).sort(
         order, descending=[name == "gpu_h" for name in order]
     )
+
+
+def _budgeted(rows: pl.DataFrame, question: UsageQuestion, keys: list[str]) -> pl.DataFrame:
+    """With `budget` and `left`, where budgets are given."""
+    if not question.budgets:
+        return rows
+    if len(keys) != 1:
+        raise OptionError("--budget needs one key beside month or day: --by queue --budget a=100")
+    budget = pl.col(keys[0]).replace_strict(
+        dict(question.budgets), default=None, return_dtype=pl.Float64
+    )
+    return rows.with_columns(budget=budget, left=budget - pl.col("gpu_h"))
+
+
+WARN_FROM = 0.8  # of a budget
+
+
+def over_budget(rows: pl.DataFrame) -> list[tuple[str, bool]]:
+    """What to say of budgets that are nearly or quite used up; whether they are exceeded."""
+    if "budget" not in rows.columns:
+        return []
+    said = []
+    for row in rows.drop_nulls("budget").iter_rows(named=True):
+        used, budget = row["gpu_h"], row["budget"]
+        if used >= WARN_FROM * budget:
+            names = [str(row[key]) for key in KEYS if key in row]
+            part = f"{used / budget:.0%}" if budget else "more than all"
+            text = f"{' '.join(names)}: {used:,.1f} of {budget:,.1f} GPU-hours are used ({part})"
+            said.append((text, used > budget))
+    return said
 
 
 def _spans(imported: Imported) -> pl.DataFrame:

@@ -27,15 +27,16 @@ export class ApiError extends Error {
 /**
  * @param {string} path
  * @param {Record<string, string | number | boolean | string[] | undefined>} [query]
+ * @param {string} [prefix]
  */
-export function address(path, query = {}) {
+export function address(path, query = {}, prefix = PREFIX) {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) {
     if (value === undefined || value === "" || value === false) continue;
     for (const one of Array.isArray(value) ? value : [value]) words.append(key, String(one));
   }
   const text = words.toString();
-  return `${PREFIX}${path}${text ? `?${text}` : ""}`;
+  return `${prefix}${path}${text ? `?${text}` : ""}`;
 }
 
 /**
@@ -65,10 +66,11 @@ async function request(url, options = {}) {
  * @param {string} path
  * @param {Record<string, any>} [query]
  * @param {AbortSignal} [signal]
+ * @param {string} [prefix]
  * @returns {Promise<any>}
  */
-export async function get(path, query = {}, signal) {
-  return (await request(address(path, query), { signal })).json();
+export async function get(path, query = {}, signal = undefined, prefix = PREFIX) {
+  return (await request(address(path, query, prefix), { signal })).json();
 }
 
 /**
@@ -85,16 +87,17 @@ export async function getBytes(path, query = {}, signal) {
  * @param {any} [body]
  * @param {Record<string, any>} [query]
  * @param {Record<string, string>} [headers]
+ * @param {string} [prefix]
  * @returns {Promise<any>}
  */
-export async function post(path, body, query = {}, headers = {}) {
+export async function post(path, body, query = {}, headers = {}, prefix = PREFIX) {
   /** @type {RequestInit} */
   const options = { method: "POST", headers };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers = { ...headers, "Content-Type": "application/json" };
   }
-  const answer = await request(address(path, query), options);
+  const answer = await request(address(path, query, prefix), options);
   return answer.status === 204 ? null : answer.json();
 }
 

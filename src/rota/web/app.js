@@ -4,6 +4,7 @@
 import { ApiError, get, remove } from "./api.js";
 import { Palette } from "./colours.js";
 import { fill, h, icon, say } from "./dom.js";
+import { dropKey, keepKey, resume } from "./keys.js";
 import { Live } from "./live.js";
 import { isEnough, words } from "./page.js";
 import { audit } from "./page-audit.js";
@@ -64,11 +65,15 @@ class App {
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
+  /** @returns {Promise<void>} */
   async start() {
     try {
       this.me = await get("/whoami");
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) return this.welcome();
+      if (error instanceof ApiError && error.status === 401) {
+        if (await resume().catch(() => false)) return this.start();
+        return this.welcome();
+      }
       fill(this.main, h("p.empty", {}, words(error)));
       fill(this.root, this.main);
       setTimeout(() => this.start(), 1500);
@@ -77,6 +82,7 @@ class App {
     this.frame();
     this.live.open();
     this.route();
+    keepKey().catch(() => undefined); // without it one logs in again after a restart
   }
 
   /** For those who are not logged in. */
@@ -130,6 +136,7 @@ class App {
 
   async logOut() {
     try {
+      await dropKey();
       const mine = await get("/sessions");
       const here = mine.filter((/** @type {any} */ one) => one.current);
       for (const one of here.length ? here : mine.filter((/** @type {any} */ each) => each.via === "web" && each.user === this.me?.name)) await remove(`/sessions/${one.id}`);
@@ -161,6 +168,7 @@ class App {
     const me = this.me;
     for (const end of this.endings.splice(0)) end();
     this.drawNav(view?.path || "");
+    this.nav.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
     let shown;
     if (!view || !isEnough(me.role, view.role)) {
       shown = { title: "Not found", node: h("p.empty", {}, view ? `The role ${me.role} may not see this: it takes the role ${view.role}.` : "There is no such view.") };

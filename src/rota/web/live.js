@@ -3,6 +3,7 @@
 
 import { Board } from "./board.js";
 import { get, PREFIX, ApiError } from "./api.js";
+import { resume } from "./keys.js";
 
 const AGAIN_MS = 1500;
 
@@ -52,7 +53,10 @@ export class Live extends EventTarget {
       await get("/whoami");
       if (!document.hidden) this.open();
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) this.tell("stranger");
+      if (error instanceof ApiError && error.status === 401) {
+        if (await resume().catch(() => false)) return this.open();
+        this.tell("stranger");
+      }
       this.timer = window.setTimeout(() => this.retry(), AGAIN_MS);
     }
   }

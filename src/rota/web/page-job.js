@@ -24,6 +24,7 @@ const STORY = {
   done: () => "Done",
   failed: (row) => `Failed${row.text ? `: ${row.text}` : ""}`,
   rejected: (row) => `Rejected${row.text ? `: ${row.text}` : ""}`,
+  timeout: (row) => `Ended by its time limit${row.text ? `: ${row.text}` : ""}`,
   cancelled: (row) => `Cancelled${row.text ? ` by ${row.text}` : ""}`,
   evicted: (row) => `Lost its place${row.text ? `: ${row.text}` : ": its node failed"}`,
   move: () => "Moved to other GPUs",
@@ -118,11 +119,12 @@ class JobView {
       ["GPU time", job.gpu_s ? `${duration(job.gpu_s)}` : "–"],
       job.ended_at && ["Ended", moment(job.ended_at)],
       job.deadline_at && ["Wanted by", moment(job.deadline_at)],
-      job.time_limit_s && ["Time limit", duration(job.time_limit_s)],
+      job.time_limit_s && ["Time limit", `${duration(job.time_limit_s)}, ${duration(Math.max(0, job.time_limit_s - job.run_s))} left`],
       job.preemptions > 0 && ["Preempted", plural(job.preemptions, "time")],
       job.priority !== 0 && ["Priority", String(job.priority)],
       job.group && ["Group", job.group],
-      job.array && ["Array", h("a", { href: `#/jobs?search=${encodeURIComponent(job.array)}` }, job.array)],
+      job.array && ["Array", h("a", { href: `#/jobs?array=${job.array}` }, `${job.task} of array ${job.array}`)],
+      job.failures > 0 && ["Failed", `${plural(job.failures, "time")} of ${job.retries + 1}${job.retry_at ? `; again ${clock(job.retry_at, now)}` : ""}`],
     ].filter(Boolean);
     fill(this.facts, facts.map((/** @type {any} */ [name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     if (job.message) this.facts.appendChild(h("div.message", {}, h("dt", {}, "Message"), h("dd", {}, job.message)));
@@ -211,8 +213,8 @@ class JobView {
     if (!WAITS.has(this.job.state)) return;
     const found = await get(`/jobs/${this.id}/explain`);
     const total = found.parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.seconds, 0) || 1;
-    fill(this.reason, h("p.lead", {}, found.text),
-      found.parts.length > 0 && h("ul.parts", {}, found.parts.map((/** @type {any} */ part) => h("li", {}, h("b", {}, `${percent(part.seconds / total)} `), `${duration(part.seconds)}: ${part.text || REASONS[part.reason] || part.reason}`))),
+    fill(this.reason, h("p.lead", {}, `${this.job.state === "HELD" ? "It is held" : "It waits"}: ${this.job.message || REASONS[found.reason] || found.text}.`),
+      found.parts.length > 1 && h("ul.parts", {}, found.parts.map((/** @type {any} */ part) => h("li", {}, h("b", {}, `${percent(part.seconds / total)} `), `${duration(part.seconds)}: ${part.text || REASONS[part.reason] || part.reason}`))),
       found.ahead.length > 0 && h("p", {}, "Served first: ", ...commas(found.ahead.map((/** @type {string} */ id) => jobLink(id)))),
       found.waits_for.length > 0 && h("p", {}, "Waits for the end of ", ...commas(found.waits_for.map((/** @type {string} */ id) => jobLink(id)))),
       found.preempted_by.length > 0 && h("p", {}, "Made room for ", ...commas(found.preempted_by.map((/** @type {string} */ id) => jobLink(id)))));
@@ -221,7 +223,20 @@ class JobView {
     if (!this.when.childNodes.length) fill(this.when, h("p.quiet", {}, "Simulating when it starts …"));
     const guess = await get(`/jobs/${this.id}/when`);
     fill(this.when, forecast(guess, this.context.now()));
+    fill(this.when, forecast(guess, this.context.now()), verdict(await get(`/jobs/${this.id}/why`)));
   }
+}
+
+/**
+ * What shows why a job waits, and what would start it.
+ * @param {any} found
+ */
+export function verdict(found) {
+  const helps = [found.remedy, ...(found.others || [])].filter((each) => each && !["wait", "none"].includes(each.kind));
+  if (!found.text) return null;
+  return h("div.verdict", {}, h("p", {}, `${found.text[0].toUpperCase()}${found.text.slice(1)}${found.text.endsWith(".") ? "" : "."}`),
+    found.evidence?.length > 1 && h("ul.parts", {}, found.evidence.map((/** @type {string} */ each) => h("li", {}, each))),
+    helps.length > 1 && h("p", {}, h("b", {}, "What would start it now: "), helps.map((each) => each.text).join("; "), "."));
 }
 
 /** @param {Node[]} nodes */

@@ -13,7 +13,7 @@ from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_
 from thinning import thinned
 
 WISHES = (JobRequest, NodeRequest, Reconfigured)
-POLICIES = ["fifo", "tiresias:limits=8/40", "srtf", "easy"]
+POLICIES = ["fifo", "tiresias:limits=8/40", "srtf", "easy", "hived"]
 
 
 def logged(loop):

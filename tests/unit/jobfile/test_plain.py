@@ -38,11 +38,14 @@ depends_on: [1, 4]
 hold: yes
 speeds: {v100: 1, k80: 0.3}
 interactive: no
+upload: ''
 time_limit: 2h30m
 backoff: 30s
 after_any: first
 after_fail: [2, 3]
 array: 0-9%4
+notify: chat
+notify_on: [end, fail]
 """
 
 
@@ -57,7 +60,7 @@ def test_every_key():
         checkpoint=Checkpoint(60.0, "state"), retries=2, depends_on=("1", "4"), hold=True,
         priority_class="batch", speeds={"v100": 1.0, "k80": 0.3},
         time_limit="2h30m", backoff="30s", after_any=("first",), after_fail=("2", "3"),
-        array="0-9%4",
+        array="0-9%4", notify=("chat",), notify_on=("end", "fail"),
     )  # fmt: skip
 
 

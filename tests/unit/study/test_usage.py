@@ -11,7 +11,7 @@ from rota.cli.usage import usage as command
 from rota.core.errors import OptionError
 from rota.core.topology import NodeSpec
 from rota.study.run import simulate
-from rota.study.usage import UsageQuestion, fold_usage
+from rota.study.usage import UsageQuestion, fold_usage, over_budget
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.read import read_trace
@@ -119,3 +119,18 @@ def test_the_command_prints_a_table_and_a_csv(trace, config, tmp_path):
     assert "GPU-hours" in result.output
     result = CliRunner().invoke(command, [*words, "-o", "csv"])
     assert result.stdout.splitlines()[0] == "queue,jobs,attempts,gpu_h,cost,share"
+
+
+def test_budgets_warn_and_shares_of_a_period_add_up():
+    question = UsageQuestion(by=("queue", "month"), budgets=(("vision", 30.0), ("speech", 100.0)))
+    found = fold_usage(history(), question)
+    for month in found["month"].unique():
+        of_month = found.filter(pl.col("month") == month)
+        assert of_month["period_share"].sum() == pytest.approx(1.0)
+    assert (found["left"] == found["budget"] - found["gpu_h"]).all()
+    whole = fold_usage(history(), UsageQuestion(by=("queue",), budgets=(("vision", 42.0),)))
+    assert over_budget(whole) == [("vision: 42.0 of 42.0 GPU-hours are used (100%)", False)]
+    less = fold_usage(history(), UsageQuestion(by=("queue",), budgets=(("vision", 41.0),)))
+    assert [exceeded for _, exceeded in over_budget(less)] == [True]
+    with pytest.raises(OptionError, match="--budget needs one key"):
+        fold_usage(history(), UsageQuestion(by=("queue", "user"), budgets=(("vision", 1.0),)))

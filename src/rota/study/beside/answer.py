@@ -23,7 +23,7 @@ from rota.sim.proposal import Proposal
 from rota.sim.verdict import judge, wait_for
 from rota.study.beside.past import SlurmPast, StartsBacktest
 from rota.study.beside.saved import SlurmPicture, rules_of
-from rota.study.beside.world import GUEST, PlacedJob, SlurmWorld
+from rota.study.beside.world import GUEST, SlurmWorld, WorldJob
 from rota.wire import Forecast
 
 FEW = 5
@@ -101,7 +101,7 @@ class BesideSlurm:
         jobs = [self._placed(job) for job in self.picture.jobs if _there(job)]
         waits = [job for job in self.picture.jobs if _waits(job) and eligible(job)]
         waits.sort(key=lambda job: (-job.priority, job.id))
-        jobs += [PlacedJob(self.spec(job)) for job in waits]
+        jobs += [WorldJob(self.spec(job)) for job in waits]
         reasons = {str(job.id): meaning(job.reason) for job in waits}
         return SlurmWorld(
             self.nodes, jobs, self.now_s, self.params,
@@ -143,7 +143,7 @@ class BesideSlurm:
             job.gpus, gpu_types=types, cpus=job.cpus, mem_gib=job.mem_gib, labels=tuple(labels)
         )
 
-    def _placed(self, job: SeenJob) -> PlacedJob:
+    def _placed(self, job: SeenJob) -> WorldJob:
         count = len(job.nodes)
         gpus = job.node_gpus if len(job.node_gpus) == count else [job.gpus / max(count, 1)] * count
         places = {
@@ -151,7 +151,7 @@ class BesideSlurm:
             for name, share in zip(job.nodes, gpus, strict=True)
         }
         start = min(job.start_s or self.picture.now, self.picture.now)
-        return PlacedJob(self.spec(job), start + self._shift_s, places)
+        return WorldJob(self.spec(job), start + self._shift_s, places)
 
     def _find(self, name: str) -> SeenJob:
         seen = self._seen.get(name)

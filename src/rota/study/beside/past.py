@@ -13,7 +13,7 @@ from rota.core.jobs import Behaviour, Job, JobSpec, Shape
 from rota.core.topology import NodeSpec
 from rota.sim.durations import Durations
 from rota.sim.foresight import foresee
-from rota.study.beside.world import PlacedJob, SlurmWorld
+from rota.study.beside.world import SlurmWorld, WorldJob
 from rota.study.replay.cluster import with_shares
 from rota.traces.imported import Imported
 
@@ -69,7 +69,7 @@ class SlurmPast:
         known = {node.name for node in nodes}
         frame = with_shares(imported, nodes).frame
         specs = imported.workload.specs
-        self.rows: list[tuple[JobSpec, float, float, PlacedJob]] = []  # start, end (inf: it runs)
+        self.rows: list[tuple[JobSpec, float, float, WorldJob]] = []  # start, end (inf: it runs)
         for job, start_s, end_s, names, gpus in frame.select(
             "job", "start_s", "end_s", "nodes", "gpus"
         ).iter_rows():
@@ -84,7 +84,7 @@ class SlurmPast:
             }
             begin_s = start_s + shift_s
             over_s = INF if end_s is None else end_s + shift_s
-            self.rows.append((moved, begin_s, over_s, PlacedJob(moved, begin_s, places)))
+            self.rows.append((moved, begin_s, over_s, WorldJob(moved, begin_s, places)))
         self.ranked = len({spec.priority for spec, *_ in self.rows}) > 1
         self._submit = np.array([row[0].submit_s for row in self.rows])
         self._start = np.array([row[1] for row in self.rows])
@@ -129,7 +129,7 @@ class SlurmPast:
             spec = self.rows[row][0]
             if spec.id not in seen:
                 seen.add(spec.id)
-                jobs.append(PlacedJob(spec))
+                jobs.append(WorldJob(spec))
         params = msgspec.structs.replace(template.params, given_priorities=self.ranked)
         return SlurmWorld(self._nodes, jobs, moment_s, params)
 

@@ -49,17 +49,53 @@ class ReplayChanges(msgspec.Struct, frozen=True):
     remove: tuple[str, ...] = ()
     quotas: tuple[tuple[str, float], ...] = ()
     also: tuple[str, ...] = ()
+    guarantees: tuple[tuple[str, float], ...] = ()  # GPUs that others together leave to a tenant
+    more: tuple[tuple[str, float], ...] = ()  # GPUs more for a queue
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.remove or self.quotas or self.also)
+        return bool(
+            self.add or self.remove or self.quotas or self.also or self.guarantees or self.more
+        )
 
     def describe(self) -> str:
         """`+4x8@gpu, -n3, vision<=64, also new-group`."""
         quotas = [f"{tenant}<={most:g}" for tenant, most in self.quotas]
         also = [f"also {_place_of(text)[0].stem}" for text in self.also]
+        kept = [f"{tenant}>={least:g}" for tenant, least in self.guarantees]
+        more = [f"{queue}+{gpus:g}" for queue, gpus in self.more]
         return ", ".join(
-            [*(f"+{one}" for one in self.add), *(f"-{n}" for n in self.remove), *quotas, *also]
-        )
+            [
+                *(f"+{one}" for one in self.add), *(f"-{n}" for n in self.remove), *quotas, *kept,
+                *more, *also,
+            ]
+        )  # fmt: skip
+
+    def resolved(
+        self, nodes: Sequence[NodeSpec], partitions: Sequence[str], tenants: Iterable[str]
+    ) -> "ReplayChanges":
+        """With the nodes that `more` stands for.
+
+        GPUs for a partition are nodes in it, like the most common of its own. GPUs for a tenant are
+        nodes like the most common of all, and what there is today is all that others may use.
+        """
+        add, kept = list(self.add), list(self.guarantees)
+        known = {*tenants}
+        for queue, gpus in self.more:
+            own = [node for node in nodes if queue in node.labels and node.gpus]
+            if queue not in partitions and queue not in known:
+                names = ", ".join(sorted({*partitions, *filter(None, known)}))
+                raise OptionError(f"{queue}={gpus:g}: no partition or tenant; there are: {names}")
+            if queue not in partitions:
+                own = [node for node in nodes if node.gpus]
+            if not own:
+                raise OptionError(f"{queue}={gpus:g}: there is no node with GPUs to add more of")
+            (size, kind), _ = Counter((node.gpus, node.gpu_type) for node in own).most_common(1)[0]
+            count = -(-int(gpus) // size)
+            place = f"@{queue}" if queue in partitions and len(partitions) > 1 else ""
+            add.append(f"{count}x{size}{f':{kind}' if kind else ''}{place}")
+            if queue not in partitions:
+                kept.append((queue, float(count * size)))
+        return msgspec.structs.replace(self, add=tuple(add), guarantees=tuple(kept))
 
 
 def parse_quota(text: str) -> tuple[str, float]:

@@ -175,15 +175,37 @@ def _seen_types(imported: Imported, held: pl.DataFrame) -> dict[str, str]:
     return dict(counts.unique("node", keep="first").select("node", "gpu_type").iter_rows())
 
 
+OTHERS = "(all others)"
+"""The tenant above those who have no guarantee."""
+
+
 def write_cluster(
-    nodes: Sequence[NodeSpec], levels: Sequence[str], quotas: Mapping[str, float], path: Path
+    nodes: Sequence[NodeSpec],
+    levels: Sequence[str],
+    quotas: Mapping[str, float],
+    path: Path,
+    *,
+    guarantees: Mapping[str, float] | None = None,
+    tenants: Iterable[str] = (),
 ) -> None:
-    """As a YAML file for `--cluster`, one node per line."""
+    """As a YAML file for `--cluster`, one node per line.
+
+    `guarantees`: GPUs that all other `tenants` together leave to these.
+    """
     lines = [f"levels: {json.dumps(list(levels))}"] if levels else []
     lines += ["nodes:", *(f"  - {json.dumps(_entry(node))}" for node in nodes)]
-    if quotas:
-        tenants = ({"name": name, "limit": most} for name, most in quotas.items())
-        lines += ["tenants:", *(f"  - {json.dumps(tenant)}" for tenant in tenants)]
+    declared: list[dict[str, Any]] = []
+    if guarantees:
+        left = sum(node.gpus for node in nodes) - sum(guarantees.values())
+        declared.append({"name": OTHERS, "limit": max(left, 0)})
+        declared += [
+            {"name": name, "parent": OTHERS} | ({"limit": quotas[name]} if name in quotas else {})
+            for name in sorted({*tenants} - {*guarantees})
+        ]
+    shown = {one["name"] for one in declared}
+    declared += [{"name": n, "limit": most} for n, most in quotas.items() if n not in shown]
+    if declared:
+        lines += ["tenants:", *(f"  - {json.dumps(tenant)}" for tenant in declared)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

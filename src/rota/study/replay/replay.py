@@ -199,10 +199,13 @@ def replay(
     asked = msgspec.structs.replace(asked, format=text)
     changes, partitions = asked.changes, partitions_of(imported)
     machines = _machines(asked, imported)
+    changes = changes.resolved(machines.nodes, partitions, imported.jobs["vc"].to_list())
+    asked = msgspec.structs.replace(asked, changes=changes)
     others = changed(machines.nodes, changes, partitions, machines.levels)
     more = enlarged(imported, changes.also, partitions) if changes.also else None
     _refuse_nonsense(asked, more.imported if more else imported)
-    _write_inputs(asked, machines, others, more, folder)
+    tenants = (more.imported if more else imported).jobs["vc"].unique().to_list()
+    _write_inputs(asked, machines, others, more, folder, tenants)
     tell(NAME, 0, 1)
     recorded = replay_recorded(imported, machines.nodes)
     _write_recorded(recorded.result, folder / NAME)
@@ -277,7 +280,7 @@ def _refuse_nonsense(asked: Asked, imported: Imported) -> None:
     """Questions that can only be typing errors."""
     if len(set(asked.policies)) < len(asked.policies):
         raise OptionError(f"--policy {' --policy '.join(asked.policies)}: the same one twice")
-    limited = [tenant for tenant, _ in asked.changes.quotas]
+    limited = [tenant for tenant, _ in (*asked.changes.quotas, *asked.changes.guarantees)]
     tenants = set(imported.jobs["vc"].to_list())
     for tenant in limited:
         if limited.count(tenant) > 1:
@@ -366,7 +369,8 @@ class _Runs:
 
     def _changed(self, policy: str) -> RunConfig:
         config = self._config(policy)
-        quota = "quota" if self._asked.changes.quotas else None
+        bound = self._asked.changes.quotas or self._asked.changes.guarantees
+        quota = "quota" if bound else None
         config = msgspec.structs.replace(
             config, cluster=str(self._folder / CHANGED), admission=quota
         )
@@ -467,11 +471,15 @@ def _write_inputs(
     others: Sequence[NodeSpec],
     more: Enlarged | None,
     folder: Path,
+    tenants: Sequence[str],
 ) -> None:
     """What the runs are made from, so that they can be made again."""
     write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER)
     if asked.changes:
-        write_cluster(others, machines.levels, dict(asked.changes.quotas), folder / CHANGED)
+        write_cluster(
+            others, machines.levels, dict(asked.changes.quotas), folder / CHANGED,
+            guarantees=dict(asked.changes.guarantees), tenants=filter(None, tenants),
+        )  # fmt: skip
     if more is not None:
         save(more.imported, folder / WORKLOAD, source=" ".join([asked.log, *asked.changes.also]))
 
