@@ -27,7 +27,7 @@ from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.daemon.pictures import picture_array
 from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
-from rota.live.calls import CallAnswer, OpenedChannel
+from rota.live.calls import CallAnswer, FoundFile, OpenedChannel
 from rota.wire import (
     CANCEL_ARRAY,
     CANCEL_JOB,
@@ -328,6 +328,22 @@ class FakeService:
             self.reached.append(call)
             opened = (OpenedChannel("main", "terminal"),)
             return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
+
+    def reach_files(self, operation, job, actor, call):
+        with self._look():
+            self._mine(job, actor, operation)
+            self.reached.append(call)
+            return CallAnswer(b"hi", files=(FoundFile("a", 2, 3),))
+
+    def plan_upload(self, manifest, actor):
+        with self._change("plan_upload"):
+            manifest.check()
+            return "0" * 32 + manifest.id, []
+
+    def take_piece(self, digest, data, actor):
+        with self._change("take_piece"):
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise InputError("these bytes are others")
 
     # --- cluster ---------------------------------------------------------------------------------
 

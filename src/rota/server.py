@@ -36,6 +36,7 @@ from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
+from rota.daemon.uploads import UploadStore
 from rota.engine.invariants import Invariants
 from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
@@ -129,6 +130,9 @@ class Assembly:
             self.daemon.on_submit = self.accounts.ensure
             if isinstance(self.driver, AgentDriver):
                 self.driver.expired = self.daemon.expired
+                self.driver.pieces = self.daemon.piece
+            if self._turn is None:  # else the next leader would not have them
+                self.daemon.uploads = UploadStore(self.folder.path / "uploads")
             self.retention = RetentionThread(
                 Pruner(store, settings.retention), settings.retention.every_s,
                 self.daemon.forget_ended,
@@ -283,6 +287,7 @@ class Assembly:
             ),
             agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
             agent_calls=self.driver.lane_bytes if isinstance(self.driver, AgentDriver) else None,
+            agent_pieces=self.driver.piece_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
             peers=peers(settings.socket_users, self._owner()),

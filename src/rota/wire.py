@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from rota.core.backtest import Backtest
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
@@ -624,6 +625,54 @@ class InputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     node_rank: _Rank = 0
 
 
+class UploadState(msgspec.Struct):
+    """The id of an upload, and the digests of pieces that have to be sent before it is complete."""
+
+    id: str
+    missing: list[str]
+
+
+Folder = Literal["work", "checkpoint"]
+_Folder = Annotated[Folder, Meta(description="Its working folder, or that of its checkpoints.")]
+
+
+class FilesQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which files of a job."""
+
+    folder: _Folder = "work"
+    path: Annotated[str, Meta(max_length=1_000, description="Only this file, or below it.")] = ""
+    after: Annotated[str, Meta(max_length=1_000, description="Only after this path.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE, description="At most so many.")] = PAGE
+
+
+class FileQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which piece of which file of a job."""
+
+    path: Annotated[str, Meta(max_length=1_000, description="The file.")] = ""
+    folder: _Folder = "work"
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Bytes to skip.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_OUTPUT_BYTES, description="At most so many bytes.")] = (
+        MAX_OUTPUT_BYTES
+    )
+
+
+class JobFileInfo(msgspec.Struct):
+    """A file of a job; `mtime_ns`: when it was written, in nanoseconds since 1970."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    executable: bool = False
+
+
+class FilePage(msgspec.Struct):
+    """Files by path. `skipped`: some of what is no plain file. `more`: go on after the last one."""
+
+    files: list[JobFileInfo]
+    skipped: list[str]
+    more: bool
+
+
 class InputTaken(msgspec.Struct):
     """Bytes of input that the channel has taken so far: the next piece begins there."""
 
@@ -963,6 +1012,9 @@ PATH_PARTS = {
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "digest": PathPart(
+        "piece", re.compile("[0-9a-f]{64}"), "SHA-256 of the piece.", "0" * 64, "submit"
+    ),
     "channel": PathPart(
         "channel",
         re.compile("main|[0-9a-f]{16,32}"),
@@ -1148,6 +1200,26 @@ CLOSE_CHANNEL = Operation(
     name="close_channel", method="DELETE", path=f"{_CHANNELS}/{{channel}}", role=USER,
     reach="inside", tag="channels", query=RankQuery, answer=type(None), status=204,
     about="It ends.", errors=(409,), again=False,  # the second time it would not be found
+)  # fmt: skip
+
+PLAN_UPLOAD = Operation(
+    name="plan_upload", method="POST", path=f"{PREFIX}/uploads", role=USER, tag="files",
+    body=Manifest, answer=UploadState, about="What is missing.", errors=(409,), timeout_s=120.0,
+    examples={"an empty file": {"files": [{"path": "train.py", "size": 0}]}},
+)  # fmt: skip
+SEND_PIECE = Operation(
+    name="send_piece", method="POST", path=f"{PREFIX}/uploads/pieces/{{digest}}", role=USER,
+    tag="files", body=bytes, body_shape={"type": "string", "format": "binary"}, body_media=BINARY,
+    answer=type(None), status=204, about="It is kept.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+LIST_FILES = Operation(
+    name="list_files", path=f"{PREFIX}/jobs/{{job}}/files", role=USER, reach="inside", tag="files",
+    query=FilesQuery, answer=FilePage, about="A page of files.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+READ_FILE = Operation(
+    name="read_job_file", path=f"{PREFIX}/jobs/{{job}}/files/content", role=USER, reach="inside",
+    tag="files", query=FileQuery, answer=bytes, shape={"type": "string", "format": "binary"},
+    media=BINARY, about="A piece of it.", errors=(409,), timeout_s=120.0,
 )  # fmt: skip
 
 LIST_EVENTS = Operation(
@@ -1347,6 +1419,12 @@ SYNC_AGENT = Operation(
 CALL_AGENT = Operation(
     name="call_agent", method="POST", path=f"{PREFIX}/agent/lane", role=AGENT, tag="agents",
     body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="Calls.",
+    errors=(404, 409),
+)  # fmt: skip
+
+FETCH_PIECE = Operation(
+    name="fetch_piece", method="POST", path=f"{PREFIX}/agent/pieces", role=AGENT, tag="agents",
+    body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="The piece.",
     errors=(404, 409),
 )  # fmt: skip
 

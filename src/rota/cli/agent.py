@@ -159,6 +159,7 @@ def agent(**options: Any) -> None:  # fmt: skip
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
         sandbox=_sandbox(root, options), hooks=make_hooks(options["prolog"], options["epilog"]),
     )  # fmt: skip
+    worker.files.fetch = transport.piece
     link = AgentLink(worker, transport, transport.lane)
     log = logging.getLogger("rota.agent")
 

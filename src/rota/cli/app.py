@@ -51,6 +51,7 @@ COMMANDS = {
     "shell": ("rota.cli.inside:open_shell", "Get GPUs and a shell on them."),
     "attach": ("rota.cli.inside:attach", "Come back to the terminal of an interactive job."),
     "port-forward": ("rota.cli.inside:port_forward", "Reach a port of a job from here."),
+    "pull": ("rota.cli.pull:pull", "Copy a job's files to this machine."),
     "cancel": ("rota.cli.jobs:cancel", "Cancel jobs."),
     "hold": ("rota.cli.jobs:hold", "Hold jobs: they do not start."),
     "release": ("rota.cli.jobs:release", "Release held jobs."),

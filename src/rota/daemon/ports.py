@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
-from rota.live.calls import CallAnswer, RunCall
+from rota.live.calls import CallAnswer, FileCall, RunCall
 from rota.wire import (
     PAGE,
     Actor,
@@ -152,6 +153,20 @@ class Service(Protocol):
         self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
     ) -> CallAnswer:
         """Call the machine where a job runs, into the job; blocks as long as the call says."""
+        ...
+
+    def reach_files(
+        self, operation: Operation[Any], job: str, actor: Actor, call: FileCall
+    ) -> CallAnswer:
+        """Ask for files in the folders of a job."""
+        ...
+
+    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+        """The id of an upload, and digests of its pieces that are missing; none: it is complete."""
+        ...
+
+    def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
+        """Keep a piece of an upload."""
         ...
 
     # --- cluster ---------------------------------------------------------------------------------

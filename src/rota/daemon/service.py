@@ -22,6 +22,7 @@ from rota.core.errors import (
 from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase, Shape
 from rota.core.log import LABELS
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.registry import PLACEMENTS, POLICIES, names
 from rota.core.verdict import Verdict
@@ -67,11 +68,12 @@ from rota.daemon.submissions import (
     with_times,
 )
 from rota.daemon.tokens import Tokens
+from rota.daemon.uploads import UploadStore
 from rota.engine.parts import make_policy
 from rota.jobfile.arrays import expanded
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
-from rota.live.calls import CallAnswer, OpenChannel, RunCall
+from rota.live.calls import CallAnswer, FileCall, OpenChannel, RunCall
 from rota.live.inputs import (
     Input,
     JobRequest,
@@ -148,6 +150,7 @@ _COLUMNS: dict[str, Callable[[Job], Any]] = {  # by what a table of jobs can be 
     "ended": lambda job: job.end_s,
     "run": lambda job: job.run_s,
 }
+PRUNE_S = 3_600.0  # between looks for files that nobody needs
 PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
@@ -207,6 +210,8 @@ class Daemon:
         self._submissions = 0
         self._unfinished_at_most: dict[str, int] = {}  # jobs by user; they can only become fewer
         self.failure = ""
+        self.uploads: UploadStore | None = None
+        self._next_prune_unix = 0.0
         self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
     # --- life -------------------------------------------------------------------------------------
@@ -261,6 +266,8 @@ class Daemon:
             if job.task is not None:
                 raise InputError(f"{where}: task is {job.task}: Rota numbers tasks: give `array`")
             to_request(job, where)
+            if job.upload and self.loop.driver.capabilities.files:
+                self._kept_uploads().check(job.upload, actor)
         digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
         jobs = expanded(jobs)
         if len(jobs) > MAX_JOBS:
@@ -625,6 +632,45 @@ class Daemon:
             what = "the terminal of" if call.channel == MAIN else "a command in"
             self.note(f"{what} job {found.id} opened by {actor.name}")
         return answer
+
+    def reach_files(
+        self, operation: Operation[Any], job: str, actor: Actor, call: FileCall
+    ) -> CallAnswer:
+        """Ask for files in the folders of a job."""
+        found = self._ask(lambda: self._find(operation, job, actor))
+        return self.loop.driver.reach_files(found.id, call)
+
+    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+        """The id of an upload, and digests of its pieces that are missing."""
+        uploads = self._kept_uploads()
+        if time() > self._next_prune_unix:
+            self._next_prune_unix = time() + PRUNE_S
+            uploads.prune(self._needed_uploads())
+        return uploads.plan(manifest, actor)
+
+    def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
+        """Keep a piece of an upload."""
+        self._kept_uploads().take(digest, data, actor)
+
+    def piece(self, job: str, digest: str) -> bytes:
+        """A piece of what was sent for a job."""
+        stored = self.store.jobs(int(job), 1) if job.isdecimal() else []
+        upload = stored[0].file.upload if stored else ""
+        return self._kept_uploads().read(upload, digest)
+
+    def _kept_uploads(self) -> UploadStore:
+        if self.uploads is None:
+            raise ConflictError(
+                "this daemon keeps no files, because another one may lead next: put them where the "
+                "nodes can read them, and name that as workdir"
+            )
+        return self.uploads
+
+    def _needed_uploads(self) -> list[str]:
+        """Of jobs that are not finished."""
+        active = self._ask(lambda: list(self.state.engine.view.active))
+        files = (job.file for number in active for job in self.store.jobs(number, 1))
+        return [file.upload for file in files if file.upload]
 
     def expired(self, jobs: Sequence[str]) -> list[str]:
         """Those of these jobs that ended so long ago that nothing of them need be kept."""

@@ -26,6 +26,7 @@ from rota.core.verdict import Verdict
 from rota.jobfile.arrays import array_plan
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
+from rota.sdk.files import LIMIT, ScannedFolder
 from rota.sdk.inside import OUT, ChannelOutput, ExecResult, new_channel_id
 from rota.sdk.place import Place
 from rota.sdk.transport import (
@@ -70,6 +71,7 @@ from rota.wire import (
     LIST_CHOICES,
     LIST_EFFICIENCY,
     LIST_EVENTS,
+    LIST_FILES,
     LIST_JOBS,
     LIST_LANES,
     LIST_NODES,
@@ -83,13 +85,16 @@ from rota.wire import (
     NODE_HISTORY,
     OPEN_CHANNEL,
     PAGE,
+    PLAN_UPLOAD,
     READ_CHANNEL,
+    READ_FILE,
     READ_OUTPUT,
     RELEASE_ARRAY,
     RELEASE_JOB,
     RELOAD,
     REMOVE_NODE,
     REVOKE_TOKEN,
+    SEND_PIECE,
     STREAM_EVENTS,
     SUBMIT_JOBS,
     TRY_OUT,
@@ -108,11 +113,15 @@ from rota.wire import (
     Event,
     EventsQuery,
     Explanation,
+    FileQuery,
+    FilesQuery,
     FindQuery,
+    Folder,
     Forecast,
     ForecastQuery,
     FoundJobs,
     InputQuery,
+    JobFileInfo,
     JobInfo,
     JobsQuery,
     Lanes,
@@ -460,6 +469,58 @@ class AsyncClient(_OnSession):
             await session.io.sleep(0.2)
         except UnavailableError:
             await session.io.sleep(0.2)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    async def upload(self, folder: str | Path, *, limit: int = LIMIT) -> str:
+        """Send the files of a folder; the id, for the key `upload` of a job.
+
+        What was sent before is not sent again. `.rotaignore` in the folder names what is left out.
+
+        Args:
+            folder: The folder.
+            limit: Refuse more bytes than that.
+        """
+        scanned = ScannedFolder(folder, limit)
+        body = msgspec.json.encode(scanned.manifest)
+        if len(body) > MAX_BODY_BYTES:
+            raise InputError(f"--upload {folder}: too many files: name some in .rotaignore")
+        while True:
+            state = await self._session.ask(PLAN_UPLOAD, body=body)
+            if not state.missing:
+                return state.id
+            for digest in state.missing:
+                piece = scanned.piece(digest)
+                await self._session.ask(SEND_PIECE, body=piece, digest=digest)
+
+    async def files(
+        self, job: str, path: str = "", *, folder: Folder = "work"
+    ) -> tuple[list[JobFileInfo], list[str]]:
+        """Plain files in the working folder of a job (or its `checkpoint` folder), by path.
+
+        And paths of what is no plain file (the first hundred): links, pipes, ...
+        """
+        found: list[JobFileInfo] = []
+        while True:
+            after = found[-1].path if found else ""
+            query = FilesQuery(folder=folder, path=path, after=after)
+            page = await self._session.ask(LIST_FILES, query=query, job=job)
+            found += page.files
+            if not page.more or not page.files:
+                return found, page.skipped
+
+    async def read_file(
+        self, job: str, path: str, *, folder: Folder = "work"
+    ) -> AsyncGenerator[bytes, None]:
+        """The content of a file of a job, in pieces."""
+        offset = 0
+        while True:
+            query = FileQuery(path=path, folder=folder, offset=offset)
+            piece = await self._session.ask(READ_FILE, query=query, job=job)
+            if not piece:
+                return
+            yield piece
+            offset += len(piece)
 
     # --- into jobs ------------------------------------------------------------------------------
 
@@ -882,6 +943,10 @@ class Client(_OnSession):
     wait = _blocking(AsyncClient.wait)
     logs = _iterating(AsyncClient.logs)
     last_output = _blocking(AsyncClient.last_output)
+
+    upload = _blocking(AsyncClient.upload)
+    files = _blocking(AsyncClient.files)
+    read_file = _iterating(AsyncClient.read_file)
 
     exec = _blocking(AsyncClient.exec)
     open_channel = _blocking(AsyncClient.open_channel)

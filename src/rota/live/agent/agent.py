@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rota.core.errors import ClusterError
+from rota.core.errors import ClusterError, InputError
 from rota.live.agent.channels import Channels
 from rota.live.agent.devices import ANY, GpuShares
+from rota.live.agent.files import SentFiles, list_files, read_file
 from rota.live.agent.folders import AgentFolder
 from rota.live.agent.logs import read_piece
 from rota.live.agent.messages import (
@@ -33,7 +34,7 @@ from rota.live.agent.parts import VALUES_KEPT, LocalPart
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import Sandbox
 from rota.live.agent.usage import Watched
-from rota.live.calls import CallAnswer, LaneCall
+from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
@@ -84,6 +85,7 @@ class Agent:
         self._lock = threading.RLock()
         self._boot = boot()
         self._channels = Channels(self.root, self._boot)
+        self.files = SentFiles(self.root, self.wake)
         self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
@@ -193,7 +195,13 @@ class Agent:
 
     def answer(self, call: LaneCall) -> CallAnswer:
         """Answer a call of the server; may block as long as the call says, and others with it."""
-        return self._channels.answer(call.run, call.node_rank, call.call)
+        match call.call:
+            case ListFiles() as listing:
+                return list_files(self.root, call.job, listing)
+            case ReadFile() as reading:
+                return read_file(self.root, call.job, reading)
+            case inside:
+                return self._channels.answer(call.run, call.node_rank, inside)
 
     def _check_term(self, term: int) -> None:
         if term and term < self._term:
@@ -394,7 +402,14 @@ class Agent:
         return any(launched)
 
     def _launch(self, part: LocalPart, order: LaunchPart, named: set[int]) -> bool:
-        """Start it if its devices are free."""
+        """Start it if its devices are free and its files are here."""
+        if order.launch.upload:
+            try:
+                if not self.files.ready(order.job, order.launch.upload):
+                    return False
+            except InputError as error:
+                part.fail(str(error))
+                return True
         books = self._books[part.node]
         shares = books.take(order.part.slices, named)
         if shares is None:

@@ -379,6 +379,10 @@ class LocalPart:
         """It cannot run here."""
         self.state, self.why = "lost", why
 
+    def fail(self, why: str) -> None:
+        """It can never run, wherever: that is the end of its run."""
+        self.state, self.code, self.why = "ended", shim.NOT_STARTED, why
+
     def _close(self) -> None:
         if self.pidfd >= 0:
             os.close(self.pidfd)

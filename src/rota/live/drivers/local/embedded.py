@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rota.core.errors import UnavailableError
+from rota.core.errors import ClusterError, NotFoundError, RotaError, UnavailableError
 from rota.core.topology import NodeSpec
 from rota.live.agent.agent import Agent
 from rota.live.agent.health import HealthWatch
@@ -29,6 +29,16 @@ def nodes_here(specs: Sequence[NodeSpec], devices: Sequence[str] | None = None) 
     return nodes
 
 
+def _piece(driver: AgentDriver, job: str, digest: str) -> bytes:
+    """A piece of what was sent for a job: that there is none will not pass."""
+    try:
+        return driver.pieces(job, digest)
+    except NotFoundError as error:
+        raise ClusterError(str(error)) from error
+    except RotaError as error:
+        raise ClusterError(str(error), retryable=True) from error
+
+
 class EmbeddedAgent:
     """Runs an agent in threads of this process, against the driver directly."""
 
@@ -46,6 +56,7 @@ class EmbeddedAgent:
     ) -> None:
         nodes = nodes_here(specs, devices)
         self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox, hooks=hooks)
+        self.agent.files.fetch = lambda job, digest: _piece(driver, job, digest)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)
