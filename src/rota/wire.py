@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from rota.core.backtest import Backtest
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
@@ -1204,7 +1204,7 @@ CLOSE_CHANNEL = Operation(
 
 PLAN_UPLOAD = Operation(
     name="plan_upload", method="POST", path=f"{PREFIX}/uploads", role=USER, tag="files",
-    body=Manifest, answer=UploadState, about="What is missing.", errors=(409,), timeout_s=120.0,
+    body=FileManifest, answer=UploadState, about="What is missing.", errors=(409,), timeout_s=120.0,
     examples={"an empty file": {"files": [{"path": "train.py", "size": 0}]}},
 )  # fmt: skip
 SEND_PIECE = Operation(

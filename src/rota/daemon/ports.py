@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
@@ -161,7 +161,7 @@ class Service(Protocol):
         """Ask for files in the folders of a job."""
         ...
 
-    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+    def plan_upload(self, manifest: FileManifest, actor: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing; none: it is complete."""
         ...
 

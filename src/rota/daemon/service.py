@@ -22,7 +22,7 @@ from rota.core.errors import (
 from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase, Shape
 from rota.core.log import LABELS
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.registry import PLACEMENTS, POLICIES, names
 from rota.core.verdict import Verdict
@@ -640,7 +640,7 @@ class Daemon:
         found = self._ask(lambda: self._find(operation, job, actor))
         return self.loop.driver.reach_files(found.id, call)
 
-    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+    def plan_upload(self, manifest: FileManifest, actor: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing."""
         uploads = self._kept_uploads()
         if time() > self._next_prune_unix:
