@@ -123,7 +123,7 @@ def open_shell(
     script = shlex.join(argv) if argv else SHELL
     envs = {"TERM": os.environ.get("TERM") or "dumb"}
     job = JobFile(run=script, workdir=os.getcwd(), envs=envs, interactive=True)  # noqa: PTH109
-    (job,) = changed([job], {**values, "hold": False})
+    (job,) = changed([job], values)
     if not is_terminal():
         raise click.UsageError("This is no terminal: use `rota submit`.")
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:

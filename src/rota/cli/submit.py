@@ -157,21 +157,23 @@ def _read(files: Sequence[Path]) -> "list[JobFile]":
 
 
 def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]":
-    """The jobs with what the options say."""
+    """The jobs with what the options say, those that the command has."""
     from rota.jobfile.check import check
     from rota.jobfile.plain import with_values
 
     settings = []
-    if values["gpus"] is not None:
+    if values.get("gpus") is not None:
         settings.append(f"resources.gpus={_gpus(values['gpus'])}")
     settings += [
-        f"{key}={values[option]}" for option, key in OPTIONS.items() if values[option] is not None
+        f"{key}={values[option]}"
+        for option, key in OPTIONS.items()
+        if values.get(option) is not None
     ]
-    settings += [f"envs.{pair}" for pair in map(_pair, values["env"])]
+    settings += [f"envs.{pair}" for pair in map(_pair, values.get("env", ()))]
     settings += [
-        f"{key}={json.dumps(values[option])}" for option, key in LISTS.items() if values[option]
+        f"{key}={json.dumps(values[option])}" for option, key in LISTS.items() if values.get(option)
     ]
-    if values["hold"]:
+    if values.get("hold"):
         settings.append("hold=true")
     settings += values["set"]
     if not settings:
