@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from rota.core.errors import ClusterError, UnavailableError
-from rota.live.calls import WAIT_S, CallAnswer, LaneAnswer, LaneCall, RunCall
+from rota.live.calls import WAIT_S, CallAnswer, FileCall, LaneAnswer, LaneCall, RunCall
 
 MOST_PENDING = 128  # calls to one agent that it has not taken
 PRESENT_S = WAIT_S + 5.0  # an agent that took calls so recently needs no hint
@@ -36,7 +36,7 @@ class CallLanes:
         self._number = time.time_ns()  # an answer to the server before this one fits no call
         self._closed = False
 
-    def post(self, agent: str, job: str, run: str, node_rank: int, call: RunCall) -> int:
+    def post(self, agent: str, job: str, run: str, node_rank: int, call: RunCall | FileCall) -> int:
         """Leave a call for an agent; its number, for `wait`.
 
         Raises:
