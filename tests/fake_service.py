@@ -10,6 +10,7 @@ import time
 
 import msgspec
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -26,7 +27,7 @@ from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.daemon.pictures import picture_array
 from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
-from rota.live.calls import CallAnswer, OpenedChannel
+from rota.live.calls import CallAnswer, FoundFile, OpenedChannel
 from rota.wire import (
     CANCEL_ARRAY,
     CANCEL_JOB,
@@ -52,6 +53,7 @@ from rota.wire import (
     Lanes,
     LoginStart,
     MadeSession,
+    NodeEvent,
     NodeInfo,
     Person,
     QueueInfo,
@@ -204,7 +206,10 @@ class FakeService:
         key = keys.get(query.sort, query.sort)
         found = [job for job in found if query.search in job.name + job.id]
         found.sort(
-            key=lambda job: (int(job.id) if key == "id" else getattr(job, key) or 0.0, int(job.id)),
+            key=lambda job: (
+                int(job.id) if key == "id" else (v := getattr(job, key)) is not None and v,
+                int(job.id),
+            ),
             reverse=not query.rising,
         )
         return FoundJobs(len(found), found[query.offset : query.offset + query.limit])
@@ -220,6 +225,14 @@ class FakeService:
                 found.state, found.ended_at = "CANCELLED", time.time()
                 self._row("cancelled", job)
             return found
+
+    def job_usage(self, job, actor):
+        with self._look():
+            self._mine(job, actor)
+            return JobUsage()
+
+    def efficiency(self, actor, *, by):
+        return []
 
     def array(self, array, actor):
         with self._look():
@@ -319,13 +332,34 @@ class FakeService:
             opened = (OpenedChannel("main", "terminal"),)
             return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
 
+    def reach_files(self, operation, job, actor, call):
+        with self._look():
+            self._mine(job, actor, operation)
+            self.reached.append(call)
+            return CallAnswer(b"hi", files=(FoundFile("a", 2, 3),))
+
+    def plan_upload(self, manifest, actor):
+        with self._change("plan_upload"):
+            manifest.check()
+            return "0" * 32 + manifest.id, []
+
+    def take_piece(self, digest, data, actor):
+        with self._change("take_piece"):
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise InputError("these bytes are others")
+
     # --- cluster ---------------------------------------------------------------------------------
 
     def nodes(self):
         with self._look():
             return list(self._nodes.values())
 
-    def drain(self, node, actor, *, stop=False):
+    def node_history(self, node):
+        with self._look():
+            self._node(node)
+            return [NodeEvent(at=1.0, event="closed", text="drained by olga")]
+
+    def drain(self, node, actor, *, stop=False, deadline_s=None):
         with self._change("drain"):
             self._node(node).state = "draining" if not stop else "drained"
             return self._nodes[node]

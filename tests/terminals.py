@@ -1,6 +1,5 @@
 """Commands of Rota on a terminal, as a person has them."""
 
-import contextlib
 import fcntl
 import os
 import select
@@ -41,9 +40,13 @@ class OnTerminal:
         """Wait until it is on the screen; what is after it is looked at next time."""
 
         def there():
-            with contextlib.suppress(OSError):  # nobody has the other end any more
+            hung_up = False
+            try:
                 if select.select([self._outer], [], [], 0.5)[0]:
                     self.seen += os.read(self._outer, 1 << 16).decode(errors="replace")
+            except OSError:  # nobody has the other end any more
+                hung_up = True
+            assert text in self.seen or not hung_up, f"it ended: {self.seen!r}"
             return text in self.seen
 
         try:

@@ -6,7 +6,9 @@ The only module that knows both the daemon and its API; `rota serve` makes one a
 import os
 import pwd
 import socket
-from collections.abc import Iterator, Mapping
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import Accounts
 from rota.daemon.authority import Authority
 from rota.daemon.database import AUTHORITY, PostgresDatabase
+from rota.daemon.efficiency import UsageBook
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
@@ -33,9 +36,11 @@ from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
+from rota.daemon.uploads import UploadStore
 from rota.engine.invariants import Invariants
 from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
+from rota.live.agent.messages import PartUsage
 from rota.live.agent.sandbox import Sandbox, may_isolate
 from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
@@ -125,11 +130,18 @@ class Assembly:
             self.daemon.on_submit = self.accounts.ensure
             if isinstance(self.driver, AgentDriver):
                 self.driver.expired = self.daemon.expired
+                self.driver.pieces = self.daemon.piece
+            if self._turn is None:  # else the next leader would not have them
+                self.daemon.uploads = UploadStore(self.folder.path / "uploads")
             self.retention = RetentionThread(
                 Pruner(store, settings.retention), settings.retention.every_s,
                 self.daemon.forget_ended,
             )  # fmt: skip
             opened.callback(self.retention.stop)
+            self.daemon.usage = UsageBook(self.folder.path / "usage.db")
+            opened.callback(self.daemon.usage.close)
+            if isinstance(self.driver, AgentDriver):
+                self.driver.on_usage = self._take_usage
             self.notifier = Notifier(self.daemon, store, settings.notify)
             opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
@@ -139,6 +151,14 @@ class Assembly:
             opened.callback(self.server.stop)
             self.folder.announce(_from_here(self.server.url), self._socket)
             self._opened = opened.pop_all()
+
+    def _take_usage(self, used: Sequence[PartUsage]) -> None:
+        """Keep what jobs use; who cannot loses numbers, nothing else."""
+        if self.daemon.usage is not None:
+            try:
+                self.daemon.usage.take(used, time.time())
+            except sqlite3.Error as error:
+                log.warning("usage is not kept", error=str(error))
 
     def _store(self) -> Store:
         if self._turn is None:
@@ -267,6 +287,7 @@ class Assembly:
             ),
             agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
             agent_calls=self.driver.lane_bytes if isinstance(self.driver, AgentDriver) else None,
+            agent_pieces=self.driver.piece_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
             peers=peers(settings.socket_users, self._owner()),

@@ -13,7 +13,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
@@ -361,6 +363,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     array: str = ""  # the array that it is one of: the id of the first of them
     task: int | None = None  # its number in the array
     waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
+    used: JobUsage | None = None  # what it used, as far as is known; of one job only
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
 
     def summary(self) -> str:
@@ -375,7 +378,31 @@ class JobInfo(msgspec.Struct, kw_only=True):
         many = "" if self.starts == 1 else f" in {self.starts} runs"
         gpus = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
         told += f", ran {duration(self.run_s)}{many} on {gpus}"
-        return f"{told}, preempted {self.preemptions} times" if self.preemptions else told
+        if self.preemptions:
+            told += f", preempted {self.preemptions} times"
+        if self.used is not None and self.used.samples:
+            told = "; ".join([f"{told}, {self.used.words()}", *self.used.advice])
+        return told
+
+
+class UsageSummary(msgspec.Struct, kw_only=True):
+    """What jobs of a user or a queue used of what they asked for, weighted by their run time."""
+
+    name: str
+    jobs: int  # of which something is known
+    cpus_asked: float
+    cpus_used: float
+    mem_asked_gib: float
+    mem_peak_gib: float
+    gpus_asked: float
+    gpu_busy: float | None = None  # share of the time
+    gpus_idle: float | None = None
+
+
+class EfficiencyQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How to add up."""
+
+    by: Annotated[Literal["user", "queue"], Meta(description="By user or by queue.")] = "user"
 
 
 class ArrayInfo(msgspec.Struct, kw_only=True):
@@ -478,6 +505,7 @@ class FindQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
         str,
         Meta(max_length=MAX_FILTER, description="Only with this in id, name, user, queue, group."),
     ] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     sort: Annotated[JobColumn, Meta(description="By what.")] = "id"
     rising: Annotated[bool, Meta(description="Smallest first.")] = False
@@ -597,6 +625,54 @@ class InputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     node_rank: _Rank = 0
 
 
+class UploadState(msgspec.Struct):
+    """The id of an upload, and the digests of pieces that have to be sent before it is complete."""
+
+    id: str
+    missing: list[str]
+
+
+Folder = Literal["work", "checkpoint"]
+_Folder = Annotated[Folder, Meta(description="Its working folder, or that of its checkpoints.")]
+
+
+class FilesQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which files of a job."""
+
+    folder: _Folder = "work"
+    path: Annotated[str, Meta(max_length=1_000, description="Only this file, or below it.")] = ""
+    after: Annotated[str, Meta(max_length=1_000, description="Only after this path.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=PAGE, description="At most so many.")] = PAGE
+
+
+class FileQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which piece of which file of a job."""
+
+    path: Annotated[str, Meta(max_length=1_000, description="The file.")] = ""
+    folder: _Folder = "work"
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Bytes to skip.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_OUTPUT_BYTES, description="At most so many bytes.")] = (
+        MAX_OUTPUT_BYTES
+    )
+
+
+class JobFileInfo(msgspec.Struct):
+    """A file of a job; `mtime_ns`: when it was written, in nanoseconds since 1970."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    executable: bool = False
+
+
+class FilePage(msgspec.Struct):
+    """Files by path. `skipped`: some of what is no plain file. `more`: go on after the last one."""
+
+    files: list[JobFileInfo]
+    skipped: list[str]
+    more: bool
+
+
 class InputTaken(msgspec.Struct):
     """Bytes of input that the channel has taken so far: the next piece begins there."""
 
@@ -623,6 +699,15 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     why: str = ""
     stopping: list[str] = []  # jobs whose processes there are being stopped
     stopping_s: float | None = None  # the longest that this may take
+    clear_in_s: float | None = None  # what still runs on the drained node then is stopped
+
+
+class NodeEvent(msgspec.Struct, kw_only=True):
+    """Something that happened to a node: `down`, `up`, `closed` (nothing is started), `opened`."""
+
+    at: float  # Unix seconds
+    event: str
+    text: str = ""  # why it was closed
 
 
 class QueueInfo(msgspec.Struct, kw_only=True):
@@ -742,6 +827,10 @@ class DrainQuery(msgspec.Struct, omit_defaults=True):
     """How to drain a node."""
 
     stop: Annotated[bool, Meta(description="Preempt what runs there.")] = False
+    deadline_s: (
+        Annotated[float, Meta(ge=0, le=3.2e8, description="Preempt what still runs there then.")]
+        | UnsetType
+    ) = UNSET
 
 
 class Distribution(TypedDict):
@@ -923,6 +1012,9 @@ PATH_PARTS = {
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "digest": PathPart(
+        "piece", re.compile("[0-9a-f]{64}"), "SHA-256 of the piece.", "0" * 64, "submit"
+    ),
     "channel": PathPart(
         "channel",
         re.compile("main|[0-9a-f]{16,32}"),
@@ -1026,6 +1118,15 @@ CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     )
     for verb in ("cancel", "hold", "release")
 )  # fmt: skip
+GET_USAGE = Operation(
+    name="get_job_usage", path=f"{PREFIX}/jobs/{{job}}/usage", role=VIEWER, reach="visible",
+    tag="jobs", answer=JobUsage, about="What it used, with the series.",
+)  # fmt: skip
+LIST_EFFICIENCY = Operation(
+    name="list_efficiency", path=f"{PREFIX}/efficiency", role=VIEWER, reach="visible",
+    tag="cluster", query=EfficiencyQuery, answer=list[UsageSummary],
+    about="By user or queue, of the jobs that the token may see.",
+)  # fmt: skip
 GET_ARRAY = Operation(
     name="get_array", path=f"{PREFIX}/arrays/{{array}}", role=VIEWER, reach="visible", tag="jobs",
     answer=ArrayInfo, about="The array.",
@@ -1101,6 +1202,26 @@ CLOSE_CHANNEL = Operation(
     about="It ends.", errors=(409,), again=False,  # the second time it would not be found
 )  # fmt: skip
 
+PLAN_UPLOAD = Operation(
+    name="plan_upload", method="POST", path=f"{PREFIX}/uploads", role=USER, tag="files",
+    body=Manifest, answer=UploadState, about="What is missing.", errors=(409,), timeout_s=120.0,
+    examples={"an empty file": {"files": [{"path": "train.py", "size": 0}]}},
+)  # fmt: skip
+SEND_PIECE = Operation(
+    name="send_piece", method="POST", path=f"{PREFIX}/uploads/pieces/{{digest}}", role=USER,
+    tag="files", body=bytes, body_shape={"type": "string", "format": "binary"}, body_media=BINARY,
+    answer=type(None), status=204, about="It is kept.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+LIST_FILES = Operation(
+    name="list_files", path=f"{PREFIX}/jobs/{{job}}/files", role=USER, reach="inside", tag="files",
+    query=FilesQuery, answer=FilePage, about="A page of files.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+READ_FILE = Operation(
+    name="read_job_file", path=f"{PREFIX}/jobs/{{job}}/files/content", role=USER, reach="inside",
+    tag="files", query=FileQuery, answer=bytes, shape={"type": "string", "format": "binary"},
+    media=BINARY, about="A piece of it.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+
 LIST_EVENTS = Operation(
     name="list_events", path=f"{PREFIX}/events", role=VIEWER, reach="visible", tag="events",
     query=EventsQuery, answer=EventPage, about="A page of the event log.", errors=(404,),
@@ -1152,6 +1273,10 @@ DRAIN_NODE = Operation(
 UNDRAIN_NODE = Operation(
     name="undrain_node", method="POST", path=f"{PREFIX}/nodes/{{node}}/undrain", role=OPERATOR,
     tag="cluster", answer=NodeInfo, about="The node afterwards.", errors=(409,),
+)  # fmt: skip
+NODE_HISTORY = Operation(
+    name="node_history", path=f"{PREFIX}/nodes/{{node}}/history", role=VIEWER, tag="cluster",
+    answer=list[NodeEvent], about="What happened to it, oldest first.",
 )  # fmt: skip
 REMOVE_NODE = Operation(
     name="remove_node", method="DELETE", path=f"{PREFIX}/nodes/{{node}}", role=OPERATOR,
@@ -1284,7 +1409,7 @@ SHOW_PAGE = Operation(
 )  # fmt: skip
 GET_ASSET = Operation(
     name="get_asset", path="/assets/{asset}", role=PUBLIC, tag="admin", answer=bytes,
-    shape={"type": "string"}, media=TEXT, about="The file.", errors=(404,),
+    shape={"type": "string"}, media="*/*", about="The file.", errors=(404,),
 )  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",
@@ -1294,6 +1419,12 @@ SYNC_AGENT = Operation(
 CALL_AGENT = Operation(
     name="call_agent", method="POST", path=f"{PREFIX}/agent/lane", role=AGENT, tag="agents",
     body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="Calls.",
+    errors=(404, 409),
+)  # fmt: skip
+
+FETCH_PIECE = Operation(
+    name="fetch_piece", method="POST", path=f"{PREFIX}/agent/pieces", role=AGENT, tag="agents",
+    body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="The piece.",
     errors=(404, 409),
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from agents_net import eventually
 from claims import claimed_ports
 from daemon_process import ROTA, clean_environ, serving
 from rota.core.errors import RotaError
-from rota.sdk.inside import PortForward
+from rota.sdk.forward import PortForward
 from terminals import OnTerminal
 
 SLEEP = "touch began; exec sleep 1000"
@@ -204,3 +204,30 @@ def test_a_port_of_a_job_is_reached_from_here_also_after_everything_died(daemon)
             pass
         eventually(lambda: told)
     assert "nothing listens on port" in told[0]
+
+
+def test_a_folder_travels_with_a_job_and_its_results_come_back(daemon, tmp_path):
+    mine = tmp_path / "mine"
+    (mine / "lib").mkdir(parents=True)
+    (mine / "train.sh").write_text("cat lib/data > result; cat result; touch began; sleep 1000")
+    (mine / "lib" / "data").write_text("some data\n")
+    (mine / "junk.tmp").write_text("x")
+    (mine / ".rotaignore").write_text("*.tmp\n")
+    submit = ("submit", "--upload", mine, "--gpus", "1", "--", "sh", "train.sh")
+    job = daemon.rota(*submit).stdout.strip()
+    daemon.until(job, "RUNNING")
+    eventually(lambda: daemon.output(job) == "some data\n")
+    before = daemon.log().count("/api/v1/uploads/pieces/")
+    restart_all(daemon)
+    (mine / "lib" / "data").write_text("other data\n")
+    second = daemon.rota(*submit).stdout.strip()
+    eventually(lambda: daemon.output(second) == "other data\n")
+    assert daemon.log().count("/api/v1/uploads/pieces/") == before + 1  # only what is new
+    out = tmp_path / "out"
+    told = daemon.rota("pull", job, "-o", out)
+    assert sorted(told.stdout.split()) == ["began", "lib/data", "result", "train.sh"]
+    assert (out / "result").read_text() == "some data\n"
+    daemon.client.cancel(second)
+    daemon.until(second, "CANCELLED")
+    daemon.rota("pull", second, "result", "-o", out)  # also when it is over
+    assert (out / "result").read_text() == "other data\n"

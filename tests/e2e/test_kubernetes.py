@@ -96,6 +96,21 @@ def test_a_run_on_two_nodes_finds_its_environment(kube, drive):
     assert [pod["metadata"].get("finalizers") for pod in mine(kube, driver)] == [None, None]
 
 
+def test_a_pod_costs_three_requests(kube, drive):
+    driver, ears = drive()
+    ears.node("n4", "up")
+    before = dict(driver.api.calls)
+    for number in range(6):
+        driver.launch(order(f"{number}.0", [(f"n{1 + number % 4}", 1)], run="echo"))
+    for number in range(6):
+        assert ears.ends(f"{number}.0").code == 0
+        driver.forget(f"{number}.0")
+    eventually(lambda: all("rota.dev/ended" in labels(pod) for pod in mine(kube, driver)))
+    asked = {verb: count - before.get(verb, 0) for verb, count in driver.api.calls.items()}
+    assert (asked["POST"], asked["GET"], asked["PATCH"]) == (6, 6, 6)
+    assert sum(asked.values()) == 18
+
+
 def test_one_process_for_each_gpu_and_one_that_fails_ends_the_others(drive):
     driver, ears = drive()
     script = 'echo "rank $RANK local $LOCAL_RANK"; [ "$RANK" = 1 ] && exit 7; sleep 300'

@@ -84,7 +84,10 @@ def common_site(tmp_path_factory, browser):
     (port,) = claimed_ports(1)
     arguments = ("--nodes", "2x2", "--config", config, "--listen", f"127.0.0.1:{port}")
     with serving(folder, *arguments) as daemon:
-        yield Site(daemon, browser, port)
+        site = Site(daemon, browser, port)
+        yield site
+        for role in ("viewer", "user", "operator"):
+            site.people[role].close()
 
 
 @pytest.fixture

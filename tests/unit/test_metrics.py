@@ -81,3 +81,12 @@ def test_the_script_prints_a_table(found, tree, monkeypatch, capsys):
 def test_the_script_reports_this_project(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     assert "class names used twice" in report(monkeypatch, capsys)
+
+
+def test_this_project_has_no_import_cycle_and_no_class_name_twice(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import metrics
+
+    source = metrics.Source(SCRIPTS.parent)
+    assert source.cycles() == []
+    assert source.shared_names() == {}

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from rota.api import browser, channels, cluster, events, jobs, people, problems
+from rota.api import browser, channels, cluster, events, files, jobs, people, problems
 from rota.api.context import AgentSync, ApiSettings, Context, LogExport
 from rota.api.middleware import Edge
 from rota.api.openapi import document
@@ -29,7 +29,7 @@ def _handlers() -> dict[str, Handler[Any]]:
     """The handler of every operation, in the order of the operations."""
     found = {
         handler.operation.name: handler
-        for module in (jobs, channels, events, cluster, browser, people)
+        for module in (jobs, channels, files, events, cluster, browser, people)
         for handler in vars(module).values()
         if isinstance(handler, Handler)
     }
@@ -60,6 +60,7 @@ def create_app(
     settings: ApiSettings | None = None,
     agent_sync: AgentSync | None = None,
     agent_calls: AgentSync | None = None,
+    agent_pieces: AgentSync | None = None,
     export_log: LogExport | None = None,
     leads: Callable[[], bool] = lambda: True,
     peers: Mapping[int, Actor] | None = None,
@@ -71,12 +72,20 @@ def create_app(
         settings: Limits and switches.
         agent_sync: Takes the messages of agents; without it there are no agents.
         agent_calls: Takes their answers to calls, and gives them calls.
+        agent_pieces: Gives them pieces of the files of jobs that they start.
         export_log: Writes the event log as Parquet; without it that route is missing.
         leads: Does this daemon lead, where several take turns? If not, it answers nothing.
         peers: Who the users of this machine are that call over the local socket, by uid.
     """
     context = Context(
-        service, settings or ApiSettings(), agent_sync, agent_calls, export_log, leads, peers or {}
+        service,
+        settings or ApiSettings(),
+        agent_sync,
+        agent_calls,
+        agent_pieces,
+        export_log,
+        leads,
+        peers or {},
     )
     routes: list[Route] = [
         handler.route(context) for _, handler in _served(with_export=export_log is not None)

@@ -60,7 +60,7 @@ def changed_runs(before: Sequence[int], after: Sequence[int]) -> list[tuple[int,
     return runs
 
 
-class _Step:
+class _BoardStep:
     """From one board to the next, as messages; all who see the same share one."""
 
     def __init__(self, number: int, before: Board, after: Board) -> None:
@@ -98,7 +98,7 @@ class BoardRoom:
         self._service = service
         self._number = int(time.time() * 1_000)  # above those of daemons before this one
         self._board: Board | None = None
-        self._steps: deque[_Step] = deque(maxlen=STEPS)
+        self._steps: deque[_BoardStep] = deque(maxlen=STEPS)
         self._full: dict[Actor, tuple[int, bytes]] = {}
         self._news: asyncio.Event | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -176,7 +176,7 @@ class BoardRoom:
             (n.name, n.gpus) for n in board.nodes
         ]
         if before is not None and same:
-            self._steps.append(_Step(self._number, before, board))
+            self._steps.append(_BoardStep(self._number, before, board))
         else:
             self._steps.clear()  # another cluster: whole, for everybody
         self._tell()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from rota.api.metrics import MEDIA_TYPE
@@ -26,6 +27,7 @@ from rota.wire import (
     LIST_NODES,
     LIST_QUEUES,
     LIST_TOKENS,
+    NODE_HISTORY,
     RELOAD,
     REMOVE_NODE,
     RENEW_NODE,
@@ -45,6 +47,7 @@ from rota.wire import (
     MadeToken,
     NewInvitation,
     NewToken,
+    NodeEvent,
     NodeInfo,
     QueueInfo,
     Readiness,
@@ -65,7 +68,14 @@ def list_nodes(call: ApiCall) -> list[NodeInfo]:
 @serves(DRAIN_NODE)
 def drain_node(call: ApiCall, node: str, query: DrainQuery) -> NodeInfo:
     """Start nothing more on a node; what runs there may end, or is preempted with `stop`."""
-    return call.service.drain(node, call.actor, stop=query.stop)
+    deadline_s = None if query.deadline_s is UNSET else query.deadline_s
+    return call.service.drain(node, call.actor, stop=query.stop, deadline_s=deadline_s)
+
+
+@serves(NODE_HISTORY)
+def node_history(call: ApiCall, node: str) -> list[NodeEvent]:
+    """Tell when a node was lost and came back, and when and why it was closed to new jobs."""
+    return call.service.node_history(node)
 
 
 @serves(UNDRAIN_NODE)

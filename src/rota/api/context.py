@@ -91,6 +91,7 @@ class Context:
     settings: ApiSettings
     agent_sync: AgentSync | None = None
     agent_calls: AgentSync | None = None
+    agent_pieces: AgentSync | None = None
     export_log: LogExport | None = None
     leads: Callable[[], bool] = lambda: True
     peers: Mapping[int, Actor] = field(default_factory=dict)  # by uid, on the local socket

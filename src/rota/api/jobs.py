@@ -10,6 +10,7 @@ from rota.api.limits import in_thread
 from rota.api.problems import Refusal, input_problem
 from rota.api.routing import ApiCall, serves
 from rota.api.streams import Stream, StreamLife
+from rota.core.efficiency import JobUsage
 from rota.core.errors import InputError, RotaError
 from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
@@ -23,8 +24,10 @@ from rota.wire import (
     FORECAST_NEW,
     GET_ARRAY,
     GET_JOB,
+    GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
+    LIST_EFFICIENCY,
     LIST_JOBS,
     NEXT_OFFSET,
     READ_OUTPUT,
@@ -35,6 +38,7 @@ from rota.wire import (
     WHY_JOB,
     WHY_NEW,
     ArrayInfo,
+    EfficiencyQuery,
     Explanation,
     FindQuery,
     Forecast,
@@ -45,6 +49,7 @@ from rota.wire import (
     OutputQuery,
     Problem,
     SubmitHeaders,
+    UsageSummary,
 )
 
 log = structlog.get_logger("rota.api")
@@ -121,6 +126,18 @@ def hold_job(call: ApiCall, job: str) -> JobInfo:
 def release_job(call: ApiCall, job: str) -> JobInfo:
     """Let a held job into the queue."""
     return call.service.release(job, call.actor)
+
+
+@serves(GET_USAGE)
+def get_job_usage(call: ApiCall, job: str) -> JobUsage:
+    """Tell what a job used of what it asked for, with the series, and advice that follows."""
+    return call.service.job_usage(job, call.actor)
+
+
+@serves(LIST_EFFICIENCY)
+def list_efficiency(call: ApiCall, query: EfficiencyQuery) -> list[UsageSummary]:
+    """Tell what users or queues used of what they asked for, of the jobs that the token may see."""
+    return call.service.efficiency(call.actor, by=query.by)
 
 
 @serves(GET_ARRAY)

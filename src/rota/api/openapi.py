@@ -26,6 +26,7 @@ token may do depends on its role: viewer < user < operator < admin. Errors alway
 """
 TAGS = {
     "jobs": "Submit, watch and end jobs.",
+    "files": "Files that travel with jobs, and their results.",
     "channels": "Into jobs that run: commands, terminals, connections.",
     "events": "The event log: everything that happened, in order.",
     "cluster": "Nodes, queues and the daemon in numbers.",

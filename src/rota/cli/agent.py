@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rota.live.agent.messages import AgentNode
     from rota.live.agent.sandbox import Sandbox
     from rota.live.agent.transport import HttpTransport
+    from rota.live.agent.usage import UsageWatch
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 
@@ -158,12 +159,14 @@ def agent(**options: Any) -> None:  # fmt: skip
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
         sandbox=_sandbox(root, options), hooks=make_hooks(options["prolog"], options["epilog"]),
     )  # fmt: skip
+    worker.files.fetch = transport.piece
     link = AgentLink(worker, transport, transport.lane)
     log = logging.getLogger("rota.agent")
 
     def work() -> None:
         log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
         link.start()
+        UsageWatch(worker.watched, worker.measured_usage).start()
         if check is not None:
             HealthWatch(check, worker.checked).start()
         stopped.wait()

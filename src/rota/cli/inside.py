@@ -123,7 +123,7 @@ def open_shell(
     script = shlex.join(argv) if argv else SHELL
     envs = {"TERM": os.environ.get("TERM") or "dumb"}
     job = JobFile(run=script, workdir=os.getcwd(), envs=envs, interactive=True)  # noqa: PTH109
-    (job,) = changed([job], {**values, "hold": False})
+    (job,) = changed([job], values)
     if not is_terminal():
         raise click.UsageError("This is no terminal: use `rota submit`.")
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:
@@ -235,7 +235,7 @@ def port_forward(
       rota port-forward 17 8888            # http://127.0.0.1:8888
       rota port-forward 17 6007:6006 8888
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.sdk.inside import PortForward
+    from rota.sdk.forward import PortForward
 
     wanted = [_ports(text) for text in ports]
     told: set[str] = set()

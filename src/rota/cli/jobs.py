@@ -254,6 +254,8 @@ def facts(job: JobInfo) -> dict[str, str]:
         "retries": f"{job.failures} of {job.retries} used" if job.retries else "",
         "ran": f"{span(job.run_s)}, {amount(round(job.gpu_s, 3))} GPU-seconds",
         "starts": f"{job.starts}, {job.preemptions} preemptions",
+        "used": job.used.words().removeprefix("used ") if job.used is not None else "",
+        "advice": "; ".join(job.used.advice) if job.used is not None else "",
         "metrics": shortened([f"{key}={amount(v)}" for key, v in job.metrics.items()], 20)
         if job.metrics
         else "",

@@ -11,6 +11,7 @@ from rota.cli.client import (
     clean,
     complete_nodes,
     connect,
+    moment,
     on_daemon,
     repeat,
     server_options,
@@ -19,6 +20,7 @@ from rota.cli.client import (
 )
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
+from rota.core.words import duration
 from rota.wire import NodeInfo, QueueInfo
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _SPARE_OF_QUEUES = ("parent", "weight", "limit", "held", "quota")
 _NODE = click.argument("node", metavar="NODE", shell_complete=complete_nodes)
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[rm NODE...]")
+@click.group(invoke_without_command=True, subcommand_metavar="[rm NODE... | history NODE]")
 @WATCH
 @INTERVAL
 @FORMAT
@@ -86,6 +88,41 @@ def rm(
     return 1 if failed else 0
 
 
+@nodes.command()
+@_NODE
+@FORMAT
+@server_options
+@click.pass_obj
+def history(
+    above: tuple[str | None, str | None],
+    *,
+    node: str,
+    output: str,
+    server: str | None,
+    token_file: str | None,
+) -> None:
+    """Tell when a NODE was lost and came back, and when and why nothing was started there.
+
+    \b
+    Examples:
+      rota nodes history gpu7
+      rota nodes history gpu7 -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    import msgspec
+
+    with connect(server or above[0], token_file or above[1]) as rota:
+        found = rota.node_history(node)
+    if output != "table":
+        emit(msgspec.to_builtins(found), output)
+        return
+    rows = [
+        {"at": moment(one.at), "event": one.event, "why": clean(one.text) or "-"} for one in found
+    ]
+    listing(rows, "table")
+    if not found:
+        click.echo("nothing has happened to it", err=True)
+
+
 def _list(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
     import msgspec
 
@@ -112,8 +149,13 @@ def node_row(node: NodeInfo) -> dict[str, str]:
         "cpus": amount(node.cpus) if node.cpus else "-",
         "mem_gib": amount(round(node.mem_gib, 1)) if node.mem_gib else "-",
         "jobs": shortened(node.jobs),
-        "why": "; ".join(filter(None, [clean(node.why), _ending(node)])) or "-",
+        "why": "; ".join(filter(None, [clean(node.why), _deadline(node), _ending(node)])) or "-",
     }
+
+
+def _deadline(node: NodeInfo) -> str:
+    """When a drained node must be empty."""
+    return "" if node.clear_in_s is None else f"empty in {duration(node.clear_in_s)}"
 
 
 def _ending(node: NodeInfo) -> str:
@@ -138,17 +180,23 @@ def _told(node: NodeInfo, output: str) -> None:
 @click.command()
 @_NODE
 @click.option("--stop", is_flag=True, help="Preempt running jobs; they continue elsewhere.")
+@click.option("--deadline", metavar="T",
+              help="Preempt what still runs there after this time: 2h, 1d.")  # fmt: skip
 @FORMAT
 @on_daemon
-def drain(rota: "Client", *, node: str, stop: bool, output: str) -> None:
-    """Start nothing more on a NODE; what runs there may end.
+def drain(rota: "Client", *, node: str, stop: bool, deadline: str | None, output: str) -> None:
+    """Start nothing more on a NODE; what runs there may end, until the deadline if there is one.
 
     \b
     Examples:
       rota drain n3
       rota drain n3 --stop
+      rota drain n3 --deadline 2h
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    _told(rota.drain(node, stop=stop), output)
+    from rota.jobfile.quantities import duration_s
+
+    within_s = None if deadline is None else duration_s(deadline, "--deadline")
+    _told(rota.drain(node, stop=stop, deadline_s=within_s), output)
 
 
 @click.command()

@@ -89,7 +89,7 @@ def _asked(command: F) -> F:
     return server_options(command)
 
 
-class Question:
+class OutlookQuestion:
     """Who is asked, and about which job."""
 
     def __init__(self, place: str | None, job: str | None, values: Mapping[str, Any]) -> None:
@@ -226,7 +226,7 @@ def when(
       rota when 4711 --slurm live
       rota when --gpus 8 --queue gpu --time 4h --slurm saved
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    asked = Question(place, job, values)
+    asked = OutlookQuestion(place, job, values)
     if asked.slurm is not None:
         with ProgressBar("forecasting") as bar:
             answer = asked.slurm_answer()
@@ -246,7 +246,7 @@ def when(
     _print_forecast(forecast, output)
 
 
-def _when_frozen(asked: Question, output: str) -> None:
+def _when_frozen(asked: OutlookQuestion, output: str) -> None:
     import msgspec
 
     from rota.study.forecast import forecast
@@ -358,7 +358,7 @@ def why(
     """  # noqa: D301 - \b keeps click from wrapping the lines
     import msgspec
 
-    asked = Question(place, job, values)
+    asked = OutlookQuestion(place, job, values)
     if asked.slurm is not None:
         found = asked.slurm_answer().why(asked.spec(), runs=values["runs"], seed=values["seed"])
     elif asked.frozen:

@@ -12,7 +12,7 @@ from rota.cli.options import DEBUG, STATE
 from rota.core.errors import RotaError
 
 DATABASE = click.option(
-    "--store", "database", metavar="URL",
+    "--store", metavar="URL",
     help="A database of PostgreSQL (postgresql://USER@HOST:PORT/DATABASE) instead of a file.",
 )  # fmt: skip
 
@@ -33,7 +33,7 @@ def _folder(state: Path | None) -> Path:
 @DATABASE
 @STATE
 @DEBUG
-def backup(file: Path, state: Path | None, database: str | None) -> None:
+def backup(file: Path, state: Path | None, store: str | None) -> None:
     """Copy the store to FILE, as it is at one moment; the daemon may run.
 
     The copy of a database is a file, too: it can be restored into a state folder or a database.
@@ -45,8 +45,8 @@ def backup(file: Path, state: Path | None, database: str | None) -> None:
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.daemon import shared_upkeep, upkeep
 
-    if database is not None:
-        shared_upkeep.backup(database, file)
+    if store is not None:
+        shared_upkeep.backup(store, file)
     else:
         upkeep.backup(_folder(state), file)
 
@@ -56,7 +56,7 @@ def backup(file: Path, state: Path | None, database: str | None) -> None:
 @DATABASE
 @STATE
 @DEBUG
-def restore(file: Path, state: Path | None, database: str | None) -> None:
+def restore(file: Path, state: Path | None, store: str | None) -> None:
     """Put the copy FILE in place of the store; stop the daemon first.
 
     Then start it with --accept-loss: what was submitted since the copy is missing.
@@ -69,8 +69,8 @@ def restore(file: Path, state: Path | None, database: str | None) -> None:
 
     before = (
         upkeep.restore(_folder(state), file)
-        if database is None
-        else shared_upkeep.restore(database, file)
+        if store is None
+        else shared_upkeep.restore(store, file)
     )
     was = f"the store as it was is {before}" if before else "there was no store"
     click.echo(f"restored; {was}; start with --accept-loss")
@@ -80,7 +80,7 @@ def restore(file: Path, state: Path | None, database: str | None) -> None:
 @DATABASE
 @STATE
 @DEBUG
-def check(state: Path | None, database: str | None) -> None:
+def check(state: Path | None, store: str | None) -> None:
     """Look for damage: the file, snapshots, journal, log, and the chain of the audit log.
 
     \b
@@ -91,13 +91,13 @@ def check(state: Path | None, database: str | None) -> None:
 
     found = (
         upkeep.check(_folder(state))
-        if database is None
-        else shared_upkeep.check(database, _folder(state))
+        if store is None
+        else shared_upkeep.check(store, _folder(state))
     )
     for line in found:
         click.echo(line)
     if found:
-        raise RotaError(f"{len(found)} findings in {_folder(state) if database is None else 'it'}")
+        raise RotaError(f"{len(found)} findings in {_folder(state) if store is None else 'it'}")
     click.echo("sound")
 
 
@@ -105,7 +105,7 @@ def check(state: Path | None, database: str | None) -> None:
 @DATABASE
 @STATE
 @DEBUG
-def repair(state: Path | None, database: str | None) -> None:
+def repair(state: Path | None, store: str | None) -> None:
     """Mend what can be mended without losing anything; stop the daemon first.
 
     \b
@@ -114,7 +114,7 @@ def repair(state: Path | None, database: str | None) -> None:
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.daemon import shared_upkeep, upkeep
 
-    done = upkeep.repair(_folder(state)) if database is None else shared_upkeep.repair(database)
+    done = upkeep.repair(_folder(state)) if store is None else shared_upkeep.repair(store)
     for line in done:
         click.echo(line)
 
@@ -138,7 +138,7 @@ def repair(state: Path | None, database: str | None) -> None:
 @DEBUG
 def prune(
     state: Path | None,
-    database: str | None,
+    store: str | None,
     *,
     dry_run: bool,
     journal_days: float | None,
@@ -160,10 +160,10 @@ def prune(
     from rota.daemon.settings import Retention
 
     retention = Retention(journal_days=journal_days, keys_days=keys_days)
-    if database is None:
+    if store is None:
         gone = upkeep.prune(_folder(state), retention, really=not dry_run)
     else:
-        gone = shared_upkeep.prune(database, retention, really=not dry_run)
+        gone = shared_upkeep.prune(store, retention, really=not dry_run)
     verb = "would go" if dry_run else "went"
     click.echo(
         f"{gone.batches} inputs, {gone.snapshots} snapshots, {gone.keys} keys, {gone.jobs} jobs "
@@ -175,7 +175,7 @@ def prune(
 @DATABASE
 @STATE
 @DEBUG
-def audit(state: Path | None, database: str | None) -> None:
+def audit(state: Path | None, store: str | None) -> None:
     """Print who did what, oldest first; `rota store check` says whether it was tampered with.
 
     \b
@@ -185,9 +185,7 @@ def audit(state: Path | None, database: str | None) -> None:
     from rota.daemon import shared_upkeep, upkeep
 
     lines = (
-        upkeep.audit_lines(_folder(state))
-        if database is None
-        else shared_upkeep.audit_lines(database)
+        upkeep.audit_lines(_folder(state)) if store is None else shared_upkeep.audit_lines(store)
     )
     for line in lines:
         click.echo(

@@ -86,6 +86,10 @@ class WithCommand(click.Command):
 @click.option("--array", metavar="A", help="One job for each number, in ROTA_ARRAY_INDEX: 0-9, "
               "1,4,7; 0-9%4: at most four at once.")  # fmt: skip
 @click.option("--hold", is_flag=True, help="Do not start it before `rota release`.")
+@click.option("--upload", metavar="DIR", type=click.Path(path_type=Path),
+              help="Send the files of DIR; the job runs in a copy (see .rotaignore).")  # fmt: skip
+@click.option("--upload-limit", metavar="SIZE", default="1GB", show_default=True,
+              help="Refuse to send more than that.")  # fmt: skip
 @click.option("--key", metavar="K", help="Idempotency key: the same key again submits nothing new.")
 @click.option(
     "--wait", is_flag=True, help="Wait for the jobs to finish; exit code 1 unless all succeed."
@@ -117,14 +121,20 @@ def submit(
       rota submit --array 0-9%4 --name sweep -- ./train.sh
       rota submit evaluate.yaml --after sweep
       rota submit train.sh --wait
+      rota submit --upload . --gpus 1 -- python train.py     # and later: rota pull JOB
       rota submit job.yaml --dry-run
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.jobfile.quantities import memory_gib
+
     jobs = changed(_read(files), values)
     if values["dry_run"]:
         _show(jobs, output)
         return 0
     patience_s = LONG_PATIENCE_S if values["wait"] else 5.0
     with connect(server, token_file, patience_s=patience_s) as rota:
+        if values["upload"] is not None:
+            limit = int(memory_gib(values["upload_limit"], "--upload-limit") * 2**30)
+            jobs = with_files(jobs, rota.upload(values["upload"], limit=limit))
         made = rota.submit_many(jobs, key=values["key"])
         if values["wait"]:
             if output == "table":
@@ -132,6 +142,18 @@ def submit(
             return wait_for(rota, [job.id for job in made], output)
     _print(made, output)
     return _tell_rejected(made)
+
+
+def with_files(jobs: "list[JobFile]", upload: str) -> "list[JobFile]":
+    """The jobs in a copy of what was sent; a folder of this machine means nothing there."""
+    import msgspec
+
+    return [
+        msgspec.structs.replace(
+            job, upload=upload, workdir="" if Path(job.workdir).is_absolute() else job.workdir
+        )
+        for job in jobs
+    ]
 
 
 def _read(files: Sequence[Path]) -> "list[JobFile]":
@@ -157,23 +179,25 @@ def _read(files: Sequence[Path]) -> "list[JobFile]":
 
 
 def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]":
-    """The jobs with what the options say."""
+    """The jobs with what the options say; a command may have only some of them."""
     from rota.jobfile.check import check
     from rota.jobfile.plain import with_values
 
     settings = []
-    if values["gpus"] is not None:
+    if values.get("gpus") is not None:
         settings.append(f"resources.gpus={_gpus(values['gpus'])}")
     settings += [
-        f"{key}={values[option]}" for option, key in OPTIONS.items() if values[option] is not None
+        f"{key}={values[option]}"
+        for option, key in OPTIONS.items()
+        if values.get(option) is not None
     ]
-    settings += [f"envs.{pair}" for pair in map(_pair, values["env"])]
+    settings += [f"envs.{pair}" for pair in map(_pair, values.get("env", ()))]
     settings += [
-        f"{key}={json.dumps(values[option])}" for option, key in LISTS.items() if values[option]
+        f"{key}={json.dumps(values[option])}" for option, key in LISTS.items() if values.get(option)
     ]
-    if values["hold"]:
+    if values.get("hold"):
         settings.append("hold=true")
-    settings += values["set"]
+    settings += values.get("set", ())
     if not settings:
         return jobs
     changed = [with_values(job, settings) for job in jobs]

@@ -1,6 +1,7 @@
-"""`rota watch-job`."""
+"""`rota watch-job|efficiency`."""
 
 import time
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -8,14 +9,20 @@ from rota.cli.client import (
     INTERRUPTED,
     JOB,
     LONG_PATIENCE_S,
+    amount,
     clean,
     connect,
     job_id,
     moment,
+    on_daemon,
     server_options,
     shortened,
 )
+from rota.cli.show import FORMAT, emit, listing
 from rota.wire import ENDED, JobInfo
+
+if TYPE_CHECKING:
+    from rota.sdk import Client
 
 
 @click.command("watch-job")
@@ -63,3 +70,47 @@ def told(job: JobInfo) -> str:
     if job.message:
         line += f": {clean(job.message)}"
     return line
+
+
+@click.command()
+@click.option("--by", type=click.Choice(["user", "queue"]), default="user", show_default=True,
+              help="Add up by user or by queue.")  # fmt: skip
+@FORMAT
+@on_daemon
+def efficiency(rota: "Client", *, by: Literal["user", "queue"], output: str) -> None:
+    """Show what jobs used of what they asked for; `rota show JOB` has it for one job, with advice.
+
+    Means over the time that jobs ran, of the jobs that you may see and of which anything was
+    measured. Memory is the mean of their peaks.
+
+    \b
+    Examples:
+      rota efficiency
+      rota efficiency --by queue -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    found = rota.efficiency(by=by)
+    if output != "table":
+        import msgspec
+
+        emit([msgspec.to_builtins(each) for each in found], output)
+        return
+    if not found:
+        click.echo("nothing was measured yet", err=True)
+        return
+    rows = [
+        {
+            by: clean(each.name) or "-",
+            "jobs": str(each.jobs),
+            "cpus": _part(each.cpus_used, each.cpus_asked),
+            "memory GiB": _part(each.mem_peak_gib, each.mem_asked_gib),
+            "gpus": amount(each.gpus_asked),
+            "gpus busy": "-" if each.gpu_busy is None else f"{each.gpu_busy:.0%}",
+            "gpus idle": "-" if each.gpus_idle is None else f"{each.gpus_idle:.2g}",
+        }
+        for each in found
+    ]
+    listing(rows, "table")
+
+
+def _part(used: float, asked: float) -> str:
+    return f"{used:.2g} of {asked:.3g}" if asked else f"{used:.2g}"

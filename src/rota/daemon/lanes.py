@@ -18,6 +18,7 @@ ENDS = {
     Record.FAILED: "failed",
     Record.CANCELLED: "cancelled",
     Record.EVICTED: "evicted",
+    Record.TIMEOUT: "timeout",
 }
 
 

@@ -144,7 +144,7 @@ class DaemonLoop:
     def _gather(self) -> Batch | None:
         """Wait for inputs, at most until the engine acts by itself; None: interrupted."""
         cluster = self.state.cluster
-        until_s = self.state.engine.horizon_s()
+        until_s = min(self.state.engine.horizon_s(), cluster.nodes.next_deadline_s())
         self._away = self._away and self._clock.now_s() > until_s
         if self._away:
             until_s = self._clock.now_s()
@@ -155,6 +155,9 @@ class DaemonLoop:
             for call in calls:
                 self._consider(call, draft)
             cluster.select(messages, draft)
+            overdue = cluster.nodes.overdue(cluster.now_s)
+            if overdue and draft.admits(nodes=True):
+                draft.add(overdue, nodes=True)
             if draft.inputs or cluster.now_s >= until_s:
                 return self._batch(draft.inputs, back=self._away)
             change = self._next_change()

@@ -182,10 +182,15 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
             why=machines[node.name].why,
             stopping=list(dict.fromkeys(run.job.id for run in ending.get(node.name, ()))),
             stopping_s=_longest(ending.get(node.name, ())),
+            clear_in_s=_until(machines[node.name].clear_at_s, cluster.now_s),
         )
         for node in view.topology.nodes
         if not machines[node.name].removed
     ]
+
+
+def _until(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else max(0.0, at_s - now_s)
 
 
 def _node_state(node: Vertex, record: NodeRecord, *, busy: bool) -> str:

@@ -11,12 +11,14 @@ Roles are checked before these calls, by `rota.daemon.access.check_role`.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
-from rota.live.calls import CallAnswer, RunCall
+from rota.live.calls import CallAnswer, FileCall, RunCall
 from rota.wire import (
     PAGE,
     Actor,
@@ -35,6 +37,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NodeEvent,
     NodeInfo,
     Operation,
     Person,
@@ -43,6 +46,7 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WhatIf,
 )
 
@@ -81,6 +85,14 @@ class Service(Protocol):
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
+        ...
+
+    def job_usage(self, job: str, actor: Actor) -> JobUsage:
+        """What it used, with the series."""
+        ...
+
+    def efficiency(self, actor: Actor, *, by: str) -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
         ...
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
@@ -143,14 +155,34 @@ class Service(Protocol):
         """Call the machine where a job runs, into the job; blocks as long as the call says."""
         ...
 
+    def reach_files(
+        self, operation: Operation[Any], job: str, actor: Actor, call: FileCall
+    ) -> CallAnswer:
+        """Ask for files in the folders of a job."""
+        ...
+
+    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+        """The id of an upload, and digests of its pieces that are missing; none: it is complete."""
+        ...
+
+    def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
+        """Keep a piece of an upload."""
+        ...
+
     # --- cluster ---------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes."""
         ...
 
-    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
+    def drain(
+        self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        ...
+
+    def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
         ...
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:

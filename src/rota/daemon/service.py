@@ -1,8 +1,9 @@
 """The daemon as the API sees it: every question is answered by the engine's thread."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -18,15 +20,17 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.core.findings import AuditFacts, Finding, find
-from rota.core.jobs import Job, Phase
+from rota.core.jobs import Job, Phase, Shape
 from rota.core.log import LABELS
+from rota.core.manifest import Manifest
 from rota.core.membership import Membership
 from rota.core.registry import PLACEMENTS, POLICIES, names
 from rota.core.verdict import Verdict
 from rota.core.words import duration, moment
-from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
+from rota.daemon.access import check_job, sees_all_jobs, sees_job, sees_submission, submitted_job
 from rota.daemon.board import Board, BoardCut
 from rota.daemon.browsers import Browsers
+from rota.daemon.efficiency import UsageBook, summaries
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
@@ -64,11 +68,12 @@ from rota.daemon.submissions import (
     with_times,
 )
 from rota.daemon.tokens import Tokens
+from rota.daemon.uploads import UploadStore
 from rota.engine.parts import make_policy
 from rota.jobfile.arrays import expanded
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
-from rota.live.calls import CallAnswer, OpenChannel, RunCall
+from rota.live.calls import CallAnswer, FileCall, OpenChannel, RunCall
 from rota.live.inputs import (
     Input,
     JobRequest,
@@ -87,6 +92,7 @@ from rota.wire import (
     FORECAST_JOB,
     GET_ARRAY,
     GET_JOB,
+    GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
     MAIN,
@@ -114,6 +120,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NodeEvent,
     NodeInfo,
     Operation,
     Person,
@@ -122,6 +129,7 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WhatIf,
 )
 
@@ -131,8 +139,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DAY_S = 86_400.0
 _COLUMNS: dict[str, Callable[[Job], Any]] = {  # by what a table of jobs can be sorted
-    "id": lambda job: job.index,
-    "submitted": lambda job: job.submit_s,
+    "id": attrgetter("index"),
+    "submitted": attrgetter("submit_s"),
     "name": lambda job: job.spec.name.lower(),
     "user": lambda job: job.spec.user,
     "queue": lambda job: job.tenant,
@@ -142,6 +150,7 @@ _COLUMNS: dict[str, Callable[[Job], Any]] = {  # by what a table of jobs can be 
     "ended": lambda job: job.end_s,
     "run": lambda job: job.run_s,
 }
+PRUNE_S = 3_600.0  # between looks for files that nobody needs
 PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
@@ -201,6 +210,9 @@ class Daemon:
         self._submissions = 0
         self._unfinished_at_most: dict[str, int] = {}  # jobs by user; they can only become fewer
         self.failure = ""
+        self.uploads: UploadStore | None = None
+        self._next_prune_unix = 0.0
+        self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -254,6 +266,8 @@ class Daemon:
             if job.task is not None:
                 raise InputError(f"{where}: task is {job.task}: Rota numbers tasks: give `array`")
             to_request(job, where)
+            if job.upload and self.loop.driver.capabilities.files:
+                self._kept_uploads().check(job.upload, actor)
         digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
         jobs = expanded(jobs)
         if len(jobs) > MAX_JOBS:
@@ -374,18 +388,51 @@ class Daemon:
         known = self._ask(
             lambda: list((engine.view.active if query.active else engine.jobs).values())
         )
-        found = [job for job in known if job.parent is None and _is_asked_for(job, query, actor)]
-        order = _COLUMNS[query.sort]
-        found.sort(key=lambda job: (order(job), job.index), reverse=not query.rising)
+        found = [job for job in known if job.parent is None]
+        for is_wanted in _filters(query, actor):
+            found = [job for job in found if is_wanted(job)]
+        found.sort(key=_COLUMNS[query.sort], reverse=not query.rising)
         page = found[query.offset : query.offset + query.limit]
         return FoundJobs(len(found), self._ask(lambda: [self._picture(job) for job in page]))
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
-        found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
+
+        def read() -> tuple[JobInfo, Shape]:
+            there = self._find(GET_JOB, job, actor)
+            return self._picture(there), there.shape
+
+        found, shape = self._ask(read)
         if sees_submission(actor, found.user, int(found.id)):
             found.file = self.store.jobs(int(found.id), 1)[0].file
+        if self.usage is not None and found.starts:
+            found.used = self.usage.of(int(found.id), shape)
         return found
+
+    def job_usage(self, job: str, actor: Actor) -> JobUsage:
+        """What it used, with the series."""
+        shape = self._ask(lambda: self._find(GET_USAGE, job, actor).shape)
+        return JobUsage() if self.usage is None else self.usage.of(int(job), shape, series=True)
+
+    def efficiency(self, actor: Actor, *, by: str) -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
+        book = self.usage
+        if book is None:
+            return []
+
+        def read() -> list[tuple[str, int, Shape, float]]:
+            now_s = self.state.cluster.now_s
+            return [
+                (job.spec.user if by == "user" else job.tenant, job.index, job.shape,
+                 job.executed_s(now_s))
+                for job in self.state.engine.jobs.values()
+                if job.parent is None and job.started
+                and sees_job(actor, job.spec.user, job.index)
+            ]  # fmt: skip
+
+        return summaries(
+            (name, book.of(index, shape), run_s) for name, index, shape, run_s in self._ask(read)
+        )
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
         """End it for good. Cancelling a finished job changes nothing."""
@@ -586,6 +633,45 @@ class Daemon:
             self.note(f"{what} job {found.id} opened by {actor.name}")
         return answer
 
+    def reach_files(
+        self, operation: Operation[Any], job: str, actor: Actor, call: FileCall
+    ) -> CallAnswer:
+        """Ask for files in the folders of a job."""
+        found = self._ask(lambda: self._find(operation, job, actor))
+        return self.loop.driver.reach_files(found.id, call)
+
+    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+        """The id of an upload, and digests of its pieces that are missing."""
+        uploads = self._kept_uploads()
+        if time() > self._next_prune_unix:
+            self._next_prune_unix = time() + PRUNE_S
+            uploads.prune(self._needed_uploads())
+        return uploads.plan(manifest, actor)
+
+    def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
+        """Keep a piece of an upload."""
+        self._kept_uploads().take(digest, data, actor)
+
+    def piece(self, job: str, digest: str) -> bytes:
+        """A piece of what was sent for a job."""
+        stored = self.store.jobs(int(job), 1) if job.isdecimal() else []
+        upload = stored[0].file.upload if stored else ""
+        return self._kept_uploads().read(upload, digest)
+
+    def _kept_uploads(self) -> UploadStore:
+        if self.uploads is None:
+            raise ConflictError(
+                "this daemon keeps no files, because another one may lead next: put them where the "
+                "nodes can read them, and name that as workdir"
+            )
+        return self.uploads
+
+    def _needed_uploads(self) -> list[str]:
+        """Of jobs that are not finished."""
+        active = self._ask(lambda: list(self.state.engine.view.active))
+        files = (job.file for number in active for job in self.store.jobs(number, 1))
+        return [file.upload for file in files if file.upload]
+
     def expired(self, jobs: Sequence[str]) -> list[str]:
         """Those of these jobs that ended so long ago that nothing of them need be kept."""
         days = None if self._settings is None else self._settings.retention.folders_days
@@ -650,24 +736,47 @@ class Daemon:
         """All nodes."""
         return self._ask(lambda: picture_nodes(self.state.engine.view, self.state.cluster))
 
-    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
-        return self._do(lambda: self._request_node("clear" if stop else "drain", node, actor))
+    def drain(
+        self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        if not stop or deadline_s is not None:
+            return self._do(lambda: self._request_node("drain", node, actor, deadline_s))
+        return self._do(lambda: self._request_node("clear", node, actor))
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
         return self._do(lambda: self._request_node("undrain", node, actor))
 
     def _request_node(
-        self, what: Literal["drain", "clear", "undrain"], name: str, actor: Actor
+        self,
+        what: Literal["drain", "clear", "undrain"],
+        name: str,
+        actor: Actor,
+        deadline_s: float | None = None,
     ) -> tuple[list[Input], Callable[[], NodeInfo]]:
         node = self._known_node(name)
         if what == "undrain":
             changes = node.drained or bool(node.sick)
         else:
-            changes = what == "clear" or not node.drained
-        wanted: list[Input] = [NodeRequest(what, name, actor.name)] if changes else []
+            changes = what == "clear" or not node.drained or deadline_s is not None
+        at_s = None if deadline_s is None else self.state.cluster.now_s + deadline_s
+        wanted: list[Input] = [NodeRequest(what, name, actor.name, at_s)] if changes else []
         return wanted, lambda: self._picture_node(name)
+
+    def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
+        epoch = self.store.epoch_unix
+
+        def number() -> int:
+            self._known_node(node)
+            self.loop.flush()
+            return self.state.cluster.nodes.vertex(node).id
+
+        return [
+            NodeEvent(at=epoch + time_s, event=LABELS[event].removeprefix("node_"), text=text or "")
+            for time_s, event, text in self.store.node_rows(self._ask(number))
+        ]
 
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""
@@ -721,15 +830,17 @@ class Daemon:
 
     def board(self, seen: int) -> Board | None:
         """Which job has which GPU; None: nothing has happened since the version that was seen."""
-        state, store = self.state, self.store
-        cut = self._ask(
-            lambda: (
-                None
-                if state.engine.view.version == seen
-                else BoardCut(state, store.epoch_unix, store.log_number)
-            )
-        )
-        return None if cut is None else cut.board()
+        state, store, usage = self.state, self.store, self.usage
+
+        def cut() -> BoardCut | None:
+            version = state.engine.view.version + (0 if usage is None else usage.taken)
+            if version == seen:
+                return None
+            busy = {} if usage is None else usage.busy
+            return BoardCut(state, store.epoch_unix, store.log_number, version, busy)
+
+        found = self._ask(cut)
+        return None if found is None else found.board()
 
     def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
         """Who had which GPUs; whose the jobs are is told of those that the actor may see."""
@@ -1044,18 +1155,24 @@ class Daemon:
         self._do(lambda: ([Noted(text)], lambda: None))
 
 
-def _is_asked_for(job: Job, query: FindQuery, actor: Actor) -> bool:
-    spec = job.spec
-    if not sees_job(actor, spec.user, job.index):
-        return False
-    if (query.queue and job.tenant != query.queue) or (query.user and spec.user != query.user):
-        return False
-    if query.state and state_of(job) not in query.state:
-        return False
+def _filters(query: FindQuery, actor: Actor) -> Iterator[Callable[[Job], bool]]:
+    """What jobs have to be, only as far as it matters: there may be very many."""
+    if not sees_all_jobs(actor):
+        yield lambda job: sees_job(actor, job.spec.user, job.index)
+    if query.user:
+        yield lambda job: job.spec.user == query.user
+    if query.queue:
+        yield lambda job: job.tenant == query.queue
+    if query.state:
+        yield lambda job: state_of(job) in query.state
+    if query.array:
+        yield lambda job: job.spec.array == query.array
     words = query.search.lower()
-    return not words or any(
-        words in text.lower() for text in (job.id, spec.name, spec.user, job.tenant, spec.group)
-    )
+    if words:
+        yield lambda job: any(
+            words in text.lower()
+            for text in (job.id, job.spec.name, job.spec.user, job.tenant, job.spec.group)
+        )
 
 
 def _told(person: Person) -> str:

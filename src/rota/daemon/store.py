@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from rota.core.errors import InputError, UnavailableError
-from rota.core.log import COLUMNS, Row
+from rota.core.log import COLUMNS, Record, Row
 from rota.daemon import tables
 from rota.daemon.audit import BEGINNING, AuditLine, acts_of
 from rota.daemon.database import Database, SqliteFile
@@ -518,6 +518,16 @@ class Store:
         with self.reading() as connection:
             found = connection.execute(query.order_by(tables.log.c.number).limit(limit))
             return [tuple(row) for row in found]
+
+    def node_rows(self, node: int) -> list[tuple[float, int, str | None]]:
+        """Rows about a node, by its number: time, event, text."""
+        kinds = (Record.NODE_DOWN, Record.NODE_UP, Record.NODE_CLOSED, Record.NODE_OPENED)
+        log = tables.log.c
+        query = sa.select(log.time_s, log.event, log.text).where(
+            log.event.in_([int(kind) for kind in kinds]), log.ref == node
+        )
+        with self.reading() as connection:
+            return [tuple(row) for row in connection.execute(query.order_by(log.number))]
 
     def all_rows(self, after: int) -> Iterator[Sequence[tuple[Any, ...]]]:
         """The log from there on, in pieces, as it is at one moment: old jobs may go meanwhile."""

@@ -102,6 +102,11 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"resources: gpus {gpus:g}: the backend {driver.name!r} gives whole GPUs only"
             )
+        if job.upload and not able.files:
+            raise InputError(
+                f"upload: the backend {driver.name!r} sends no files: put them where its nodes can "
+                "read them, and name that as workdir"
+            )
         if job.interactive and not able.channels:
             raise InputError(
                 f"interactive: the backend {driver.name!r} gives jobs no terminal: leave it out"

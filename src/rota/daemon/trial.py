@@ -30,7 +30,7 @@ STEPS = 500  # batches between looks at the clock
 SHOWN = 200  # jobs whose starts are told
 
 
-class _Course(NamedTuple):
+class _TrialRun(NamedTuple):
     """One simulation: seconds from now, by number of the job."""
 
     starts: dict[int, float]
@@ -70,7 +70,7 @@ class QueueTrial:
         ]
         changes[1](cluster.thaw())  # a wrong name is told at once
         durations = Durations.of(cluster.thaw())
-        courses: list[list[_Course]] = [[], []]
+        courses: list[list[_TrialRun]] = [[], []]
         deadline = monotonic() + BUDGET_S
         for number in range(trial.runs):
             if number and monotonic() > deadline:
@@ -111,7 +111,7 @@ class QueueTrial:
 
     def _course(
         self, durations: Durations, number: int, change: Callable[[Engine], None], deadline: float
-    ) -> _Course:
+    ) -> _TrialRun:
         def begin(engine: Engine) -> None:
             redraw(engine, durations, np.random.default_rng([0, number]))
             change(engine)
@@ -140,10 +140,10 @@ class QueueTrial:
             for index in self._active
             if (job := engine.jobs[index]).terminal and job.end_s < INF
         }
-        return _Course(starts, ends, preemptions)
+        return _TrialRun(starts, ends, preemptions)
 
     def _outcome(
-        self, scheduling: Scheduling, gpus: float, courses: Sequence[_Course], epoch: float
+        self, scheduling: Scheduling, gpus: float, courses: Sequence[_TrialRun], epoch: float
     ) -> TrialOutcome:
         now_s = self._cluster.now_s
         starts = {

@@ -35,7 +35,10 @@ def array_plan(text: str, where: str = "array") -> ArrayPlan:
         match = _PART.fullmatch(part.strip())
         step = int(match[3] or 1) if match else 0
         if match is None or not step:
-            raise InputError(f"{where} is {shown(text)}: write 1-10, 0-30:10, 1,4,7 or 0-9%4")
+            raise InputError(
+                f"{where} is {shown(text)}: write 1-10, 0-30:10, 1,4,7 or 0-9%4 "
+                "(numbers have at most 7 digits)"
+            )
         span = range(int(match[1]), int(match[2] or match[1]) + 1, step)
         if len(found) + len(span) > MOST_TASKS:
             raise InputError(f"{where} is {shown(text)}: at most {MOST_TASKS:,} jobs in one array")

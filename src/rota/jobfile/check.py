@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from rota.core.errors import InputError
 from rota.core.launch import PER_GPU, PER_NODE
+from rota.core.manifest import UPLOAD
 from rota.jobfile.arrays import array_plan
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.jobfile.quantities import duration_s, memory_gib, shown
@@ -169,6 +170,13 @@ def _check_shape(where: str, job: JobFile) -> None:
             raise InputError(
                 f"{where}: {job.nodes} nodes with {gpus:g} GPUs each: at most {MOST_GPUS:,} in all"
             )
+    if job.upload and (
+        not UPLOAD.fullmatch(job.upload) or PurePosixPath(job.workdir).is_absolute()
+    ):
+        raise InputError(
+            f"{where}: upload {shown(job.upload)} with workdir {shown(job.workdir)}: let `rota "
+            "submit --upload DIR` set it; workdir is a folder inside of it, or left out"
+        )
     if job.interactive and (job.nodes > 1 or job.per == PER_GPU):
         raise InputError(
             f"{where}: interactive with {job.nodes} nodes, one process per {job.per}: there is one "

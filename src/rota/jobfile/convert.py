@@ -99,6 +99,7 @@ def to_launch(job: JobFile, id: str = "", *, checked: bool = False) -> Launch:  
         per=job.per,
         grace_s=float(job.checkpoint.grace_s),
         checkpoint_dir=job.checkpoint.dir,
+        upload=job.upload,
         terminal=job.interactive,
         pre_stop=job.checkpoint.pre_stop,
         warn_s=float(job.checkpoint.warn_s),

@@ -58,7 +58,35 @@ class ListChannels(msgspec.Struct, frozen=True, tag="channels"):
     """Which there are."""
 
 
+class ListFiles(msgspec.Struct, frozen=True, omit_defaults=True, tag="files"):
+    """Which files a job has in one of its own folders, below a path and after another one."""
+
+    folder: Literal["work", "checkpoint"] = "work"
+    path: str = ""
+    after: str = ""
+    limit: int = 1_000
+
+
+class ReadFile(msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
+    """A piece of one of them."""
+
+    path: str
+    folder: Literal["work", "checkpoint"] = "work"
+    offset: int = 0
+    limit: int = PIECE
+
+
 RunCall: TypeAlias = OpenChannel | ReadChannel | WriteChannel | CloseChannel | ListChannels
+FileCall: TypeAlias = ListFiles | ReadFile
+
+
+class FoundFile(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """A plain file of a job."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    executable: bool = False
 
 
 class OpenedChannel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,6 +104,8 @@ class CallAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int = 0
     taken: int = 0
     channels: tuple[OpenedChannel, ...] = ()
+    files: tuple[FoundFile, ...] = ()  # `taken`: so many are left
+    skipped: tuple[str, ...] = ()  # paths of what is no plain file: links, pipes, ...
     error: str = ""
     wrong: Literal["", "missing", "conflict", "busy"] = ""
 
@@ -97,7 +127,14 @@ class LaneCall(msgspec.Struct, frozen=True):
     job: str
     run: str
     node_rank: int
-    call: RunCall
+    call: RunCall | FileCall
+
+
+class PieceRequest(msgspec.Struct, frozen=True):
+    """An agent wants a piece of what was sent for a job that it shall start."""
+
+    job: str
+    digest: str
 
 
 class LaneAnswer(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from rota.core.errors import ConflictError
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
-from rota.live.calls import CallAnswer, RunCall
+from rota.live.calls import CallAnswer, FileCall, RunCall
 
 
 class RunPart(msgspec.Struct, frozen=True):
@@ -115,6 +115,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     joins: bool = True  # nodes may come at run time
     logs: bool = True
     channels: bool = False  # commands, terminals and connections into a job that runs
+    files: bool = False  # folders of files that travel with a job, and its results back
     hooks: bool = True  # `pre_stop` and `warn_signal` of a job
 
 
@@ -174,6 +175,13 @@ class Driver(Protocol):
         raise ConflictError(
             f"job {job}, rank {node_rank}: the backend {self.name!r} has no way into jobs "
             f"({type(call).__name__}): log in to its machine by the means of that backend"
+        )
+
+    def reach_files(self, job: str, call: FileCall) -> CallAnswer:
+        """Ask a machine that has the folder of a job, which need not run any more."""
+        raise ConflictError(
+            f"job {job}: the backend {self.name!r} keeps no files of jobs ({type(call).__name__}): "
+            "they are where the job wrote them"
         )
 
     def trouble(self) -> str:

@@ -38,6 +38,7 @@ class NodeRequest(msgspec.Struct, frozen=True, tag="wish"):
     what: Literal["drain", "clear", "undrain", "remove"]
     node: str
     by: str
+    clear_at_s: float | None = None  # of `drain`: what still runs there then is stopped
 
 
 class Reconfigured(msgspec.Struct, frozen=True, tag="config"):

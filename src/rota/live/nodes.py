@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from rota.core import events as ev
+from rota.core.events import INF
 from rota.core.topology import NodeSpec, Topology, Vertex
 from rota.live.driver import NodeStatus
 from rota.live.inputs import NodeRequest
@@ -32,6 +33,7 @@ class NodeRecord(msgspec.Struct):
     removed: bool = False  # hidden until its agent comes back
     sick: str = ""  # what a check says against it: nothing is started there
     excused: str = ""  # what a check said when somebody put it back into use
+    clear_at_s: float | None = None  # what still runs on the drained node then is stopped
 
 
 class NodeRegistry:
@@ -134,10 +136,25 @@ class NodeRegistry:
             node.sick, node.excused = "", node.sick
         node.drained = request.what != "undrain"
         node.drained_by = request.by
+        node.clear_at_s = request.clear_at_s
         node.why = _drained(node)
         if node.drained:
             return [ev.NODE_CLEARED if request.what == "clear" else ev.NODE_CLOSED]
         return [] if node.silent else [ev.NODE_OPENED]
+
+    def next_deadline_s(self) -> float:
+        """When the first drained node must be empty; inf: none has to."""
+        return min(
+            (n.clear_at_s for n in self.by_name.values() if n.clear_at_s is not None), default=INF
+        )
+
+    def overdue(self, now_s: float) -> list[NodeRequest]:
+        """To stop what still runs on nodes that should be empty by now."""
+        return [
+            NodeRequest("clear", name, node.drained_by)
+            for name, node in self.by_name.items()
+            if node.clear_at_s is not None and node.clear_at_s <= now_s
+        ]
 
     def snapshot(self) -> list[Any]:
         """As plain data."""

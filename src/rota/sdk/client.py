@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import aclosing, suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
 from msgspec import UNSET
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     GoneError,
@@ -25,6 +26,7 @@ from rota.core.verdict import Verdict
 from rota.jobfile.arrays import array_plan
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
+from rota.sdk.files import LIMIT, ScannedFolder
 from rota.sdk.inside import OUT, ChannelOutput, ExecResult, new_channel_id
 from rota.sdk.place import Place
 from rota.sdk.transport import (
@@ -61,12 +63,15 @@ from rota.wire import (
     GET_ARRAY,
     GET_JOB,
     GET_STATUS,
+    GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
     INVITE_NODE,
     LIST_CHANNELS,
     LIST_CHOICES,
+    LIST_EFFICIENCY,
     LIST_EVENTS,
+    LIST_FILES,
     LIST_JOBS,
     LIST_LANES,
     LIST_NODES,
@@ -77,15 +82,19 @@ from rota.wire import (
     MAX_BODY_BYTES,
     MAX_JOBS,
     MAX_KEY,
+    NODE_HISTORY,
     OPEN_CHANNEL,
     PAGE,
+    PLAN_UPLOAD,
     READ_CHANNEL,
+    READ_FILE,
     READ_OUTPUT,
     RELEASE_ARRAY,
     RELEASE_JOB,
     RELOAD,
     REMOVE_NODE,
     REVOKE_TOKEN,
+    SEND_PIECE,
     STREAM_EVENTS,
     SUBMIT_JOBS,
     TRY_OUT,
@@ -100,14 +109,19 @@ from rota.wire import (
     ChannelQuery,
     Choices,
     DrainQuery,
+    EfficiencyQuery,
     Event,
     EventsQuery,
     Explanation,
+    FileQuery,
+    FilesQuery,
     FindQuery,
+    Folder,
     Forecast,
     ForecastQuery,
     FoundJobs,
     InputQuery,
+    JobFileInfo,
     JobInfo,
     JobsQuery,
     Lanes,
@@ -120,6 +134,7 @@ from rota.wire import (
     NewInvitation,
     NewPerson,
     NewToken,
+    NodeEvent,
     NodeInfo,
     OutputQuery,
     Person,
@@ -131,6 +146,7 @@ from rota.wire import (
     SubmitHeaders,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WebCode,
     WhatIf,
 )
@@ -312,6 +328,14 @@ class AsyncClient(_OnSession):
         """Let a held job into the queue."""
         return await self._session.ask(RELEASE_JOB, job=job)
 
+    async def usage(self, job: str) -> JobUsage:
+        """What it used of what it asked for, with the series."""
+        return await self._session.ask(GET_USAGE, job=job)
+
+    async def efficiency(self, *, by: Literal["user", "queue"] = "user") -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
+        return await self._session.ask(LIST_EFFICIENCY, query=EfficiencyQuery(by=by))
+
     async def array(self, array: str) -> ArrayInfo:
         """An array as a whole, by the id of its first job; `jobs(array=...)` has its jobs."""
         return await self._session.ask(GET_ARRAY, array=array)
@@ -446,6 +470,58 @@ class AsyncClient(_OnSession):
         except UnavailableError:
             await session.io.sleep(0.2)
 
+    # --- files ----------------------------------------------------------------------------------
+
+    async def upload(self, folder: str | Path, *, limit: int = LIMIT) -> str:
+        """Send the files of a folder; the id, for the key `upload` of a job.
+
+        What was sent before is not sent again. `.rotaignore` in the folder names what is left out.
+
+        Args:
+            folder: The folder.
+            limit: Refuse more bytes than that.
+        """
+        scanned = ScannedFolder(folder, limit)
+        body = msgspec.json.encode(scanned.manifest)
+        if len(body) > MAX_BODY_BYTES:
+            raise InputError(f"--upload {folder}: too many files: name some in .rotaignore")
+        while True:
+            state = await self._session.ask(PLAN_UPLOAD, body=body)
+            if not state.missing:
+                return state.id
+            for digest in state.missing:
+                piece = scanned.piece(digest)
+                await self._session.ask(SEND_PIECE, body=piece, digest=digest)
+
+    async def files(
+        self, job: str, path: str = "", *, folder: Folder = "work"
+    ) -> tuple[list[JobFileInfo], list[str]]:
+        """Plain files in the working folder of a job (or its `checkpoint` folder), by path.
+
+        And paths of what is no plain file (the first hundred): links, pipes, ...
+        """
+        found: list[JobFileInfo] = []
+        while True:
+            after = found[-1].path if found else ""
+            query = FilesQuery(folder=folder, path=path, after=after)
+            page = await self._session.ask(LIST_FILES, query=query, job=job)
+            found += page.files
+            if not page.more or not page.files:
+                return found, page.skipped
+
+    async def read_file(
+        self, job: str, path: str, *, folder: Folder = "work"
+    ) -> AsyncGenerator[bytes, None]:
+        """The content of a file of a job, in pieces."""
+        offset = 0
+        while True:
+            query = FileQuery(path=path, folder=folder, offset=offset)
+            piece = await self._session.ask(READ_FILE, query=query, job=job)
+            if not piece:
+                return
+            yield piece
+            offset += len(piece)
+
     # --- into jobs ------------------------------------------------------------------------------
 
     async def exec(
@@ -575,9 +651,16 @@ class AsyncClient(_OnSession):
         """All nodes."""
         return await self._session.ask(LIST_NODES)
 
-    async def drain(self, node: str, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
-        return await self._session.ask(DRAIN_NODE, query=DrainQuery(stop), node=node)
+    async def drain(
+        self, node: str, *, stop: bool = False, deadline_s: float | None = None
+    ) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        query = DrainQuery(stop, UNSET if deadline_s is None else deadline_s)
+        return await self._session.ask(DRAIN_NODE, query=query, node=node)
+
+    async def node_history(self, node: str) -> list[NodeEvent]:
+        """When it was lost, back, closed and opened, oldest first."""
+        return await self._session.ask(NODE_HISTORY, node=node)
 
     async def undrain(self, node: str) -> NodeInfo:
         """Use it again."""
@@ -845,6 +928,8 @@ class Client(_OnSession):
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
     release = _blocking(AsyncClient.release)
+    usage = _blocking(AsyncClient.usage)
+    efficiency = _blocking(AsyncClient.efficiency)
     array = _blocking(AsyncClient.array)
     cancel_array = _blocking(AsyncClient.cancel_array)
     hold_array = _blocking(AsyncClient.hold_array)
@@ -859,6 +944,10 @@ class Client(_OnSession):
     logs = _iterating(AsyncClient.logs)
     last_output = _blocking(AsyncClient.last_output)
 
+    upload = _blocking(AsyncClient.upload)
+    files = _blocking(AsyncClient.files)
+    read_file = _iterating(AsyncClient.read_file)
+
     exec = _blocking(AsyncClient.exec)
     open_channel = _blocking(AsyncClient.open_channel)
     channels = _blocking(AsyncClient.channels)
@@ -868,6 +957,7 @@ class Client(_OnSession):
 
     nodes = _blocking(AsyncClient.nodes)
     drain = _blocking(AsyncClient.drain)
+    node_history = _blocking(AsyncClient.node_history)
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)

@@ -66,7 +66,7 @@ class Explained(Frozen, Protocol):
 # --- what is free ---------------------------------------------------------------------------------
 
 
-class FreeGpus:
+class FreeByNode:
     """GPUs by node: of those that are up and take jobs, and what of them nobody holds."""
 
     def __init__(self, engine: Engine) -> None:
@@ -103,7 +103,7 @@ class FreeGpus:
 def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> list[str]:
     """Numbers that show the reason."""
     request = job.shape.request
-    counts = FreeGpus(engine)
+    counts = FreeByNode(engine)
     everywhere = counts.of(Request())
     free, on_one, there = counts.of(request)
     asked = job.shape.describe()

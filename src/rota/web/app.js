@@ -168,6 +168,7 @@ class App {
     const me = this.me;
     for (const end of this.endings.splice(0)) end();
     this.drawNav(view?.path || "");
+    this.nav.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
     let shown;
     if (!view || !isEnough(me.role, view.role)) {
       shown = { title: "Not found", node: h("p.empty", {}, view ? `The role ${me.role} may not see this: it takes the role ${view.role}.` : "There is no such view.") };

@@ -125,7 +125,7 @@ export const JOB_STATES = {
   FAILED: { word: "Failed", sign: "✕", kind: "bad" },
   REJECTED: { word: "Rejected", sign: "⊘", kind: "bad" },
   CANCELLED: { word: "Cancelled", sign: "–", kind: "gone" },
-  TIMEOUT: { word: "Timed out", sign: "⧗", kind: "bad" },
+  TIMEOUT: { word: "Out of time", sign: "◷", kind: "bad" },
 };
 
 /** @type {Record<string, {word: string, sign: string, kind: string}>} */

@@ -9,7 +9,7 @@ import { heading, jobLink, table } from "./page.js";
 const SHOWN = 300;
 const KINDS = /** @type {[string, string[]][]} */ ([
   ["What people did", ["note", "submit", "cancelled", "held", "admitted"]],
-  ["Jobs", ["submit", "start", "run", "stop", "stopped", "done", "failed", "rejected", "cancelled", "evicted", "move", "held", "admitted"]],
+  ["Jobs", ["submit", "start", "run", "stop", "stopped", "done", "failed", "rejected", "cancelled", "timeout", "evicted", "move", "held", "admitted"]],
   ["Nodes", ["node_down", "node_up", "node_closed", "node_opened"]],
   ["Everything", []],
 ]);

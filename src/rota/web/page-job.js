@@ -24,6 +24,7 @@ const STORY = {
   done: () => "Done",
   failed: (row) => `Failed${row.text ? `: ${row.text}` : ""}`,
   rejected: (row) => `Rejected${row.text ? `: ${row.text}` : ""}`,
+  timeout: (row) => `Ended by its time limit${row.text ? `: ${row.text}` : ""}`,
   cancelled: (row) => `Cancelled${row.text ? ` by ${row.text}` : ""}`,
   evicted: (row) => `Lost its place${row.text ? `: ${row.text}` : ": its node failed"}`,
   move: () => "Moved to other GPUs",
@@ -50,7 +51,7 @@ class JobView {
     this.when = h("div.when");
     this.reason = h("div");
     this.story = h("ol.story");
-    this.plots = h("section.card", { hidden: true }, h("h2", {}, "Measured by the job"), (this.charts = h("div.charts")));
+    this.plots = h("section.card", { hidden: true }, h("h2", {}, "Measured"), (this.charts = h("div.charts")));
     this.submitted = h("section.card", { hidden: true });
     this.node = h("div", {}, h("div.heading", {}, h("div.titled", {}, this.title, this.state), this.actions), this.facts, this.why);
     fill(this.why, h("h2", {}, "Why it waits, and when it starts"), this.reason, this.when);
@@ -83,6 +84,8 @@ class JobView {
 
   looked = 0;
 
+  sampled = 0;
+
   async look() {
     if (this.asking) return;
     this.asking = true;
@@ -90,7 +93,7 @@ class JobView {
     try {
       this.job = await get(`/jobs/${this.id}`);
       this.draw();
-      await Promise.all([this.follow(), this.ask()]);
+      await Promise.all([this.follow(), this.ask(), this.measure()]);
     } catch (error) {
       if (!this.job && error instanceof ApiError && error.status) fill(this.node, h("p.empty", {}, words(error)));
       else this.context.fail(error);
@@ -116,15 +119,18 @@ class JobView {
       ["Waited", duration((job.started_at || job.ended_at || now) - job.submitted_at)],
       ["Ran", job.started_at ? `${duration(job.run_s)}${job.estimate_s ? ` of about ${duration(job.estimate_s)}` : ""}` : "–"],
       ["GPU time", job.gpu_s ? `${duration(job.gpu_s)}` : "–"],
+      job.used?.samples > 0 && ["Used", `${number(job.used.cpus_mean, 1)} CPUs, at most ${number(job.used.mem_peak_gib, 1)} GiB${typeof job.used.gpu_busy === "number" ? `, GPUs busy ${percent(job.used.gpu_busy)}` : ""}`],
       job.ended_at && ["Ended", moment(job.ended_at)],
       job.deadline_at && ["Wanted by", moment(job.deadline_at)],
-      job.time_limit_s && ["Time limit", duration(job.time_limit_s)],
+      job.time_limit_s && ["Time limit", `${duration(job.time_limit_s)}, ${duration(Math.max(0, job.time_limit_s - job.run_s))} left`],
       job.preemptions > 0 && ["Preempted", plural(job.preemptions, "time")],
       job.priority !== 0 && ["Priority", String(job.priority)],
       job.group && ["Group", job.group],
-      job.array && ["Array", h("a", { href: `#/jobs?search=${encodeURIComponent(job.array)}` }, job.array)],
+      job.array && ["Array", h("a", { href: `#/jobs?array=${job.array}` }, `${job.task} of array ${job.array}`)],
+      job.failures > 0 && ["Failed", `${plural(job.failures, "time")} of ${job.retries + 1}${job.retry_at ? `; again ${clock(job.retry_at, now)}` : ""}`],
     ].filter(Boolean);
     fill(this.facts, facts.map((/** @type {any} */ [name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+    for (const text of job.used?.advice || []) this.facts.appendChild(h("div.advice", {}, h("dt", {}, "Advice"), h("dd", {}, text)));
     if (job.message) this.facts.appendChild(h("div.message", {}, h("dt", {}, "Message"), h("dd", {}, job.message)));
     this.why.hidden = !WAITS.has(job.state);
     if (!this.output) this.below(mine);
@@ -181,6 +187,36 @@ class JobView {
       for (const row of page.events) this.take(row);
       if (page.end || !page.events.length) break;
     }
+    this.drawPlots();
+  }
+
+  /** What was measured of it, now and then. */
+  async measure() {
+    if (!this.job.used?.samples || this.job.used.samples === this.sampled) return;
+    this.sampled = this.job.used.samples;
+    const { series = [] } = await get(`/jobs/${this.id}/usage`);
+    const kinds = /** @type {[string, number][]} */ ([["GPUs busy (share)", 3], ["CPUs in use", 1], ["Memory in GiB", 2]]);
+    for (const [name, place] of kinds) {
+      const points = series.filter((/** @type {any[]} */ row) => typeof row[place] === "number").map((/** @type {any[]} */ row) => [row[0], row[place]]);
+      if (points.length) this.plot(name).points = points;
+    }
+    this.drawPlots();
+  }
+
+  /** @param {string} name */
+  plot(name) {
+    let known = this.measures.get(name);
+    if (!known) {
+      this.plots.hidden = false;
+      const canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
+      this.charts.appendChild(h("figure", {}, h("figcaption", {}, name), h("div.figure", {}, canvas)));
+      known = { points: [], chart: new TimeChart(canvas, { height: 130, about: name, format: (value) => Number(value.toPrecision(4)).toString() }) };
+      this.measures.set(name, known);
+    }
+    return known;
+  }
+
+  drawPlots() {
     for (const [name, { points, chart }] of this.measures) {
       const last = points[points.length - 1][0];
       const first = points[0][0];
@@ -191,14 +227,7 @@ class JobView {
   /** @param {any} row */
   take(row) {
     if (row.event === "report") {
-      let known = this.measures.get(row.text);
-      if (!known) {
-        this.plots.hidden = false;
-        const canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-        this.charts.appendChild(h("figure", {}, h("figcaption", {}, row.text), h("div.figure", {}, canvas)));
-        known = { points: [], chart: new TimeChart(canvas, { height: 130, about: row.text, format: (value) => Number(value.toPrecision(4)).toString() }) };
-        this.measures.set(row.text, known);
-      }
+      const known = this.plot(row.text);
       known.points.push([row.at, row.value]);
       if (known.points.length > 20000) known.points = known.points.filter((_, i) => i % 2 === 0);
     }
@@ -211,8 +240,8 @@ class JobView {
     if (!WAITS.has(this.job.state)) return;
     const found = await get(`/jobs/${this.id}/explain`);
     const total = found.parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.seconds, 0) || 1;
-    fill(this.reason, h("p.lead", {}, found.text),
-      found.parts.length > 0 && h("ul.parts", {}, found.parts.map((/** @type {any} */ part) => h("li", {}, h("b", {}, `${percent(part.seconds / total)} `), `${duration(part.seconds)}: ${part.text || REASONS[part.reason] || part.reason}`))),
+    fill(this.reason, h("p.lead", {}, `${this.job.state === "HELD" ? "It is held" : "It waits"}: ${this.job.message || REASONS[found.reason] || found.text}.`),
+      found.parts.length > 1 && h("ul.parts", {}, found.parts.map((/** @type {any} */ part) => h("li", {}, h("b", {}, `${percent(part.seconds / total)} `), `${duration(part.seconds)}: ${part.text || REASONS[part.reason] || part.reason}`))),
       found.ahead.length > 0 && h("p", {}, "Served first: ", ...commas(found.ahead.map((/** @type {string} */ id) => jobLink(id)))),
       found.waits_for.length > 0 && h("p", {}, "Waits for the end of ", ...commas(found.waits_for.map((/** @type {string} */ id) => jobLink(id)))),
       found.preempted_by.length > 0 && h("p", {}, "Made room for ", ...commas(found.preempted_by.map((/** @type {string} */ id) => jobLink(id)))));
@@ -221,7 +250,20 @@ class JobView {
     if (!this.when.childNodes.length) fill(this.when, h("p.quiet", {}, "Simulating when it starts …"));
     const guess = await get(`/jobs/${this.id}/when`);
     fill(this.when, forecast(guess, this.context.now()));
+    fill(this.when, forecast(guess, this.context.now()), verdict(await get(`/jobs/${this.id}/why`)));
   }
+}
+
+/**
+ * What shows why a job waits, and what would start it.
+ * @param {any} found
+ */
+export function verdict(found) {
+  const helps = [found.remedy, ...(found.others || [])].filter((each) => each && !["wait", "none"].includes(each.kind));
+  if (!found.text) return null;
+  return h("div.verdict", {}, h("p", {}, `${found.text[0].toUpperCase()}${found.text.slice(1)}${found.text.endsWith(".") ? "" : "."}`),
+    found.evidence?.length > 1 && h("ul.parts", {}, found.evidence.map((/** @type {string} */ each) => h("li", {}, each))),
+    helps.length > 1 && h("p", {}, h("b", {}, "What would start it now: "), helps.map((each) => each.text).join("; "), "."));
 }
 
 /** @param {Node[]} nodes */

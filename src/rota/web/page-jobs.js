@@ -18,9 +18,11 @@ export function jobs(context) {
     queue: query.get("queue") || "",
     user: query.get("user") ?? (seesAll && context.me.role !== "viewer" ? context.me.name : ""),
     active: query.get("active") === "true",
+    array: query.get("array") || "",
   };
+  if (wanted.array && !query.has("user")) wanted.user = "";
   const columns = [
-    { key: "id", title: "Job", sort: "id", cell: (/** @type {any} */ job) => h("a", { href: `#/jobs/${job.id}`, "data-id": job.id }, job.id, job.name && h("span.name", {}, ` ${job.name}`)) },
+    { key: "id", title: "Job", sort: "id", cell: (/** @type {any} */ job) => h("a", { href: `#/jobs/${job.id}`, "data-id": job.id }, job.id, h("span.name", {}, ` ${job.name}${job.task === null || job.task === undefined ? "" : ` [${job.task}]`}`)) },
     { key: "state", title: "State", sort: "state", cell: (/** @type {any} */ job) => [chip(job.state), job.reason && h("span.quiet.why", { title: REASONS[job.reason] || job.reason }, ` ${REASONS[job.reason] || job.reason}`)] },
     { key: "gpus", title: "GPUs", sort: "gpus", kind: "number", cell: (/** @type {any} */ job) => [number(job.gpus), h("span.unit", {}, job.gpus === 1 ? " GPU" : " GPUs")] },
     { key: "queue", title: "Queue", sort: "queue", cell: (/** @type {any} */ job) => job.queue || "default" },
@@ -39,7 +41,7 @@ export function jobs(context) {
   });
   context.leave(() => table.close());
   const keep = () => context.remember({
-    search: wanted.search, state: wanted.state[0] || "", queue: wanted.queue, active: wanted.active ? "true" : "",
+    search: wanted.search, array: wanted.array, state: wanted.state[0] || "", queue: wanted.queue, active: wanted.active ? "true" : "",
     user: wanted.user, sort: table.sort === "id" ? "" : table.sort, rising: table.rising ? "true" : "",
   });
   const again = () => {
@@ -74,7 +76,7 @@ export function jobs(context) {
     /** @type {HTMLSelectElement} */ (queue).value = wanted.queue;
   }).catch(context.fail);
   const node = h("div.fills", {}, heading(seesAll ? "Jobs" : "Your jobs", context.can("user") && h("a.button.primary", { href: "#/submit" }, "Submit a job")),
-    h("div.filters", { role: "search" }, search, state, queue, mine), table.node);
+    h("div.filters", { role: "search" }, search, state, queue, mine, wanted.array && h("span.quiet", {}, `Only of array ${wanted.array}`)), table.node);
   table.restart();
   let seen = context.live.board.events;
   let last = Date.now();

@@ -10,7 +10,7 @@ import { button, card, heading } from "./page.js";
 import { swatch } from "./page-overview.js";
 
 const SPANS = /** @type {[string, number][]} */ ([["10 min", 600], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["7 days", 604800]]);
-const ENDS = /** @type {Record<string, string>} */ ({ stop: "preempted", done: "done", failed: "failed", cancelled: "cancelled", evicted: "its node failed", move: "moved" });
+const ENDS = /** @type {Record<string, string>} */ ({ stop: "preempted", done: "done", failed: "failed", cancelled: "cancelled", evicted: "its node failed", timeout: "its time limit ended it", move: "moved" });
 
 /** @param {import("./page.js").Context} context @returns {import("./page.js").View} */
 export function lanes(context) {

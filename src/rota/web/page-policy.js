@@ -19,7 +19,10 @@ export function policy(context) {
         ["Runs since", duration(context.now() - status.started_at)], ["Decisions", number(status.decisions)], ["Preemptions", number(status.preemptions)]];
       fill(now, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))));
       const pairs = Object.entries(chosen.parameters);
-      fill(params, pairs.length ? table(["Parameter", "Value"], pairs.map(([name, value]) => [h("code", {}, name), value === null || value === "" ? h("span.quiet", {}, "as the policy says") : typeof value === "object" ? JSON.stringify(value) : String(value)]), "Parameters of the policy") : h("p.quiet", {}, "The policy has no parameters."));
+      const said = pairs.filter(([, value]) => value !== null && value !== "");
+      const rest = pairs.filter((pair) => !said.includes(pair)).map(([name]) => name);
+      fill(params, said.length > 0 && table(["Parameter", "Value"], said.map(([name, value]) => [h("code", {}, name), typeof value === "object" ? JSON.stringify(value) : String(value)]), "Parameters of the policy"),
+        h("p.quiet", {}, !pairs.length ? "The policy has no parameters." : rest.length ? `Not set, so as the policy says: ${rest.join(", ")}.` : ""));
       fill(speed, table(["", ">How many", ">Half take at most", ">99 of 100 at most"], [["A decision", status.decision_s], ["The start of a job", status.start_s], ["A write to the store", status.commit_s]].map(([name, found]) => [
         String(name), number(found?.count), duration(found?.p50), duration(found?.p99),
       ]), "How long things take"));
@@ -86,7 +89,7 @@ function sideBySide(answer, context) {
 
 /** @param {number | null} value @param {import("./page.js").Context} context */
 function at(value, context) {
-  return value === null || value === undefined ? "never" : `${clock(value, context.now())} (in ${duration(Math.max(0, value - context.now()))})`;
+  return value === null || value === undefined ? "never" : value - context.now() < 1 ? "now" : `${clock(value, context.now())} (in ${duration(value - context.now())})`;
 }
 
 /** @param {number | null} before @param {number | null} after */

@@ -4,6 +4,7 @@
 import { ApiError, get, post } from "./api.js";
 import { asCommand } from "./command.js";
 import { fill, h, say } from "./dom.js";
+import { forecast, verdict } from "./page-job.js";
 import { button, card, copyButton, heading, words } from "./page.js";
 
 /** @typedef {{key: string, label: string, hint: string, kind?: string, list?: string, least?: string, step?: string, wide?: boolean}} Field */
@@ -30,11 +31,15 @@ const MORE = [
   { key: "priority_class", label: "Priority class", hint: "One that the cluster declares" },
   { key: "deadline", label: "Deadline", hint: "When it must be done: 12h from now" },
   { key: "retries", label: "Tries again", hint: "How often after a failure", kind: "number", least: "0" },
-  { key: "depends_on", label: "Starts after", hint: "Numbers or names of your jobs, with commas" },
+  { key: "backoff", label: "Pause before", hint: "How long before it is tried again: 1m; then twice that" },
+  { key: "depends_on", label: "Starts after success of", hint: "Numbers or names of your jobs, with commas" },
+  { key: "after_any", label: "Starts after the end of", hint: "However they end" },
+  { key: "after_fail", label: "Starts after failure of", hint: "To clean up, or to try something else" },
   { key: "group", label: "Group", hint: "Jobs that belong together" },
   { key: "setup", label: "Setup", hint: "A command that prepares it", kind: "textarea", wide: true },
   { key: "envs", label: "Variables", hint: "NAME=value, one on each line", kind: "textarea", wide: true },
 ];
+const LISTS = new Set(["depends_on", "after_any", "after_fail"]);
 const NUMBERS = new Set(["nodes", "resources.cpus", "priority", "retries"]);
 
 /**
@@ -51,7 +56,7 @@ export function asJob(typed, hold) {
     if (!value) continue;
     if (key === "resources.gpus") put(job, key, gpusOf(value));
     else if (NUMBERS.has(key)) put(job, key, Number.isNaN(Number(value)) ? value : Number(value));
-    else if (key === "depends_on") put(job, key, value.split(/[\s,]+/).filter(Boolean));
+    else if (LISTS.has(key)) put(job, key, value.split(/[\s,]+/).filter(Boolean));
     else if (key === "envs") put(job, key, Object.fromEntries(value.split("\n").filter((line) => line.trim()).map((line) => [line.split("=")[0].trim(), line.slice(line.indexOf("=") + 1)])));
     else put(job, key, value);
   }
@@ -90,6 +95,7 @@ export function submit(context) {
   const fields = new Map();
   const command = h("pre.command");
   const trouble = h("p.alert", { role: "alert", hidden: true });
+  const told = h("div", { "aria-live": "polite" });
   const hold = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", id: "f-hold" }));
   let known = new Set(FIELDS.map((field) => field.key));
   const typed = () => Object.fromEntries([...fields].filter(([key]) => known.has(key)).map(([key, { input }]) => [key, input.value]));
@@ -122,19 +128,22 @@ export function submit(context) {
       context.done(made.length === 1 ? `Job ${made[0].id} is submitted.` : `${made.length} jobs are submitted.`);
       context.go(rejected || made.length === 1 ? `#/jobs/${(rejected || made[0]).id}` : "#/jobs");
     } catch (error) {
-      if (!(error instanceof ApiError) || !error.status) throw error;
       key = crypto.randomUUID();
-      const about = fields.get(fieldOf(error.message, [...known]));
-      if (about) {
-        say(about.error, error.text);
-        about.input.setAttribute("aria-invalid", "true");
-        const folded = about.input.closest("details");
-        if (folded) folded.open = true;
-        about.input.focus();
-      } else {
-        trouble.hidden = false;
-        say(trouble, words(error));
-      }
+      show(error);
+    }
+  };
+  const show = (/** @type {unknown} */ error) => {
+    if (!(error instanceof ApiError) || !error.status) return context.fail(error);
+    const about = fields.get(fieldOf(error.message, [...known]));
+    if (about) {
+      say(about.error, error.text);
+      about.input.setAttribute("aria-invalid", "true");
+      const folded = about.input.closest("details");
+      if (folded) folded.open = true;
+      about.input.focus();
+    } else {
+      trouble.hidden = false;
+      say(trouble, words(error));
     }
   };
   let key = crypto.randomUUID();
@@ -145,7 +154,17 @@ export function submit(context) {
     send().catch(context.fail);
   } }, queues, types, h("div.fields", {}, FIELDS.map(make)),
   h("details", {}, h("summary", {}, "More"), h("div.fields", {}, MORE.map(make), h("label.check", {}, hold, "Hold: do not start it before it is released"))),
-  trouble, h("div.actions", {}, h("button.primary", { type: "submit" }, "Submit"), button("Empty the form", async () => {
+  trouble, told, h("div.actions", {}, h("button.primary", { type: "submit" }, "Submit"), button("When would it start?", async () => {
+    fill(told, h("p.quiet", {}, "Simulating …"));
+    try {
+      const job = asJob(typed(), hold.checked);
+      const [guess, why] = await Promise.all([post("/when", job), post("/why", job)]);
+      fill(told, forecast(guess, context.now()), verdict(why));
+    } catch (error) {
+      fill(told);
+      throw error;
+    }
+  }, show), button("Empty the form", async () => {
     for (const { input } of fields.values()) input.value = "";
     hold.checked = false;
     changed();

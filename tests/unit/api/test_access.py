@@ -16,6 +16,9 @@ BODIES = {
     "create_token": {"name": "eve", "role": "admin"},
     "sync_agent": {},
     "call_agent": {},
+    "fetch_piece": {},
+    "plan_upload": {"files": []},
+    "send_piece": {},
     "open_channel": {"id": "0" * 16},
     "write_channel": {},
     "invite_node": {"node": "n1", "valid_s": 60},
@@ -44,7 +47,7 @@ QUERIES = {
 }
 FILLED = {
     "{job}": "1", "{channel}": "0" * 16, "{node}": "n1", "{name}": "vera", "{person}": "pia",
-    "{session}": "0" * 12, "{asset}": "app.js",
+    "{session}": "0" * 12, "{asset}": "app.js", "{digest}": "0" * 64,
 }  # fmt: skip
 
 

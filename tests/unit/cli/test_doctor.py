@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from rota.cli import doctor as doctor_module
-from rota.cli.doctor import Finding, doctor
+from rota.cli.doctor import MachineFact, doctor
 from rota.core.errors import RotaError
 from sandboxes import need_sandboxes
 
@@ -47,7 +47,9 @@ def test_gpus_that_are_not_well_are_told(tmp_path, monkeypatch):
 
 
 def test_what_must_be_there_and_is_not_is_a_failure(tmp_path, monkeypatch):
-    look = [lambda _: iter([Finding("legs", fine=False, told="none", remedy="grow", must=True)])]
+    look = [
+        lambda _: iter([MachineFact("legs", fine=False, told="none", remedy="grow", must=True)])
+    ]
     monkeypatch.setattr(doctor_module, "LOOKS", look)
     done = CliRunner().invoke(doctor, ["--state", str(tmp_path)])
     assert "MISS legs: none: grow" in done.output

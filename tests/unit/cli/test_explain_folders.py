@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rota.cli import explain as command
+from rota.cli import show
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_starts_stops_and_waits_in_their_order(rota, out):
 
 
 def test_a_narrow_terminal(rota, out, monkeypatch):
-    monkeypatch.setattr(command, "terminal_width", lambda: 40)
+    monkeypatch.setattr(show, "terminal_width", lambda: 40)
     first, second = rota("explain", out, "0")[1].splitlines()[:2]
     assert first.startswith("job 0: done; waited ")
     assert second.startswith("  ")

@@ -5,6 +5,7 @@ gets that is otherwise right: `+` the answer of the operation, `-` 401, `.` 403,
 """
 
 import itertools
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from starlette.testclient import TestClient
 from rota.api import ApiSettings, create_app
 from rota.core.proof import token_digest, token_label
 from rota.daemon.settings import read_settings
+from rota.daemon.uploads import UploadStore
 from rota.jobfile.model import JobFile, Resources
 from rota.live.calls import CallAnswer
 from rota.live.driver import Capabilities
@@ -61,6 +63,8 @@ MATRIX = {
     "cancel_job": OWNED,
     "hold_job": OWNED,
     "release_job": OWNED,
+    "get_job_usage": SEEN,
+    "list_efficiency": {"": FOR_PEOPLE},
     "get_array": SEEN_ARRAY,
     "cancel_array": OWNED_ARRAY,
     "hold_array": OWNED_ARRAY,
@@ -76,10 +80,15 @@ MATRIX = {
     "read_channel": INSIDE,
     "write_channel": INSIDE,
     "close_channel": INSIDE,
+    "list_files": INSIDE,
+    "read_job_file": INSIDE,
+    "plan_upload": {"": FOR_USERS},
+    "send_piece": {"": FOR_USERS},
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
     "stream_board": {"": FOR_PEOPLE},
     "export_events": {"": FOR_OPERATORS},
+    "audit_queues": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
     "undrain_node": {"": FOR_OPERATORS},
@@ -118,6 +127,7 @@ MATRIX = {
     "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
     "call_agent": {"": FOR_AGENTS},
+    "fetch_piece": {"": FOR_AGENTS},
     "invite_node": {"": FOR_ADMINS},
     "join_node": {"": ". . . . . . . ."},  # with a wrong code
     "renew_node": {"": "- - . . . . . ."},  # none of them has joined
@@ -138,6 +148,9 @@ class WritingDriver(PretendDriver):
         return b""
 
     def reach(self, job, node_rank, call):
+        return CallAnswer()
+
+    def reach_files(self, job, call):
         return CallAnswer()
 
 
@@ -166,6 +179,7 @@ class World:
         strangers = {"strangers_per_s": 1e6, "strangers_burst": 10**6}
         self.app = create_app(
             daemon, agent_sync=lambda body, token: b"{}", agent_calls=lambda body, token: b"{}",
+            agent_pieces=lambda body, token: b"{}",
             export_log=lambda: iter([b"PAR1"]),
             settings=ApiSettings(**limits, **strangers, stream_s=0.01),
         )  # fmt: skip
@@ -254,7 +268,13 @@ class World:
     def sync_agent(self, made, case, token):
         made.json = {}
 
-    call_agent = sync_agent
+    call_agent = fetch_piece = sync_agent
+
+    def plan_upload(self, made, case, token):
+        made.json = {"files": []}
+
+    def send_piece(self, made, case, token):
+        made.path = made.path.replace("{digest}", sha256(b"").hexdigest())
 
     def open_channel(self, made, case, token):
         made.json = {"id": "0" * 16}
@@ -310,6 +330,7 @@ def world(tmp_path_factory, new_daemon):
         ) as daemon,
     ):  # fmt: skip
         daemon.add_person(NewPerson(name="pia"), ADMIN)
+        daemon.uploads = UploadStore(folder / "uploads")
         yield World(daemon)
 
 

@@ -38,6 +38,7 @@ depends_on: [1, 4]
 hold: yes
 speeds: {v100: 1, k80: 0.3}
 interactive: no
+upload: ''
 time_limit: 2h30m
 backoff: 30s
 after_any: first

@@ -1,9 +1,12 @@
 """The scripts of the pages: types, tests, and how they are put together."""
 
+import json
 import re
 
 from js_tools import node, tool
+from rota.core.reasons import Reason
 from rota.web import asset, asset_names, bundle
+from rota.wire import ENDED, STATES
 from shared_data import CHECKOUT
 
 WEB = CHECKOUT / "src" / "rota" / "web"
@@ -48,3 +51,14 @@ def test_a_bundle_is_a_script(tmp_path):
     file.write_text(bundle("map.js", "lanes.js", "chart.js") + "\nprint(timeStep(3600, 8));\n")
     ran = node("-e", f"globalThis.print = console.log; {file.read_text()}")
     assert (ran.stdout, ran.stderr) == ("600\n", "")
+
+
+def test_the_page_knows_all_states_and_reasons():
+    script = (
+        f"import('{(WEB / 'format.js').as_uri()}').then(f => console.log(JSON.stringify("
+        "[Object.keys(f.JOB_STATES), [...f.OVER], Object.keys(f.REASONS)])))"
+    )
+    states, over, reasons = json.loads(node("-e", script).stdout)
+    assert set(states) == set(STATES)
+    assert set(over) == set(ENDED)
+    assert set(reasons) == {reason.label for reason in Reason} - {"none"}

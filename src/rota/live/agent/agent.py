@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rota.core.errors import ClusterError
+from rota.core.errors import ClusterError, InputError
 from rota.live.agent.channels import Channels
 from rota.live.agent.devices import ANY, GpuShares
+from rota.live.agent.files import SentFiles, list_files, read_file
 from rota.live.agent.folders import AgentFolder
 from rota.live.agent.logs import read_piece
 from rota.live.agent.messages import (
@@ -27,11 +28,13 @@ from rota.live.agent.messages import (
     LogPiece,
     PartKey,
     PartMeasured,
+    PartUsage,
 )
 from rota.live.agent.parts import VALUES_KEPT, LocalPart
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import Sandbox
-from rota.live.calls import CallAnswer, LaneCall
+from rota.live.agent.usage import MeasuredPart
+from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
@@ -41,6 +44,7 @@ SOON_S, REPORTS_S = 0.05, 1.0  # between looks: when a part is restless, while p
 RETRY_S = 1.0  # after a full disk
 STALE_S = 20 * 3600.0  # folders in which nothing was begun for so long may be asked about
 SOON_STALE_S, LATER_STALE_S = 30.0, 3600.0  # between such questions: within a round, after it
+MOST_USED = 1000  # measurements that wait to be told
 STUCK_S = 30.0  # a look that takes longer is stuck
 
 
@@ -81,9 +85,11 @@ class Agent:
         self._lock = threading.RLock()
         self._boot = boot()
         self._channels = Channels(self.root, self._boot)
+        self.files = SentFiles(self.root, self.wake)
         self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
+        self._used: list[PartUsage] = []
         self._logs: list[LogPiece] = []
         self._exiting: list[subprocess.Popen[bytes]] = []  # shims of parts that are forgotten
         self._number = 0
@@ -127,6 +133,7 @@ class Agent:
             self._number += 1
             logs, self._logs = tuple(self._logs), []
             measured, self._measured = self._measured, {}
+            used, self._used = tuple(self._used), []
             return AgentReport(
                 agent=self.id,
                 name=self.name,
@@ -145,6 +152,7 @@ class Agent:
                 separates=self.sandbox.separates if self.sandbox else "",
                 unhealthy=self._hook_problem or self.unhealthy,
                 stale=self._stale(),
+                used=used,
             )
 
     def _stale(self) -> tuple[str, ...]:
@@ -187,7 +195,13 @@ class Agent:
 
     def answer(self, call: LaneCall) -> CallAnswer:
         """Answer a call of the server; may block as long as the call says, and others with it."""
-        return self._channels.answer(call.run, call.node_rank, call.call)
+        match call.call:
+            case ListFiles() as listing:
+                return list_files(self.root, call.job, listing)
+            case ReadFile() as reading:
+                return read_file(self.root, call.job, reading)
+            case inside:
+                return self._channels.answer(call.run, call.node_rank, inside)
 
     def _check_term(self, term: int) -> None:
         if term and term < self._term:
@@ -239,6 +253,25 @@ class Agent:
                 self.unhealthy = unhealthy
                 log.warning("health", extra={"why": unhealthy or "well"})
                 self.news.set()
+
+    def watched(self) -> list[MeasuredPart]:
+        """What runs here, for those who measure it."""
+        with self._lock:
+            return [
+                MeasuredPart(part.key, part.shim_pid, self._devices(part))
+                for part in self._parts.values()
+                if part.state == "running" and part.shim_pid
+            ]
+
+    def _devices(self, part: LocalPart) -> list[str]:
+        node = self.nodes.get(part.node)
+        return [] if node is None else [node.devices[number] for number, _ in part.shares]
+
+    def measured_usage(self, used: list[PartUsage]) -> None:
+        """Tell the server what runs use; too much of it is not worth keeping."""
+        with self._lock:
+            self._used = [*self._used, *used][-MOST_USED:]
+            self.news.set()
 
     def _discard(self, job: str) -> None:
         parts = self._parts.values()
@@ -369,7 +402,14 @@ class Agent:
         return any(launched)
 
     def _launch(self, part: LocalPart, order: LaunchPart, named: set[int]) -> bool:
-        """Start it if its devices are free."""
+        """Start it if its devices are free and its files are here."""
+        if order.launch.upload:
+            try:
+                if not self.files.ready(order.job, order.launch.upload):
+                    return False
+            except InputError as error:
+                part.fail(str(error))
+                return True
         books = self._books[part.node]
         shares = books.take(order.part.slices, named)
         if shares is None:

@@ -75,6 +75,27 @@ class PartMeasured(msgspec.Struct, frozen=True):
         return len(names) <= MOST_NAMES and max(map(len, names)) <= MOST_NAMES
 
 
+class PartUsage(msgspec.Struct, frozen=True):
+    """What a part of a run uses now.
+
+    `busy`: the share of the time for which its GPUs were busy, `idle`: how many of them were not at
+    all; None: nobody knows.
+    """
+
+    run: str
+    node_rank: int
+    cpus: float
+    mem_gib: float
+    busy: float | None = None
+    idle: float | None = None
+
+    @property
+    def plausible(self) -> bool:
+        """Numbers that can be true; a machine may be in other hands."""
+        numbers = (self.cpus, self.mem_gib, self.busy or 0.0, self.idle or 0.0)
+        return len(self.run) <= MOST_NAMES and all(0 <= number < MOST for number in numbers)
+
+
 class LogRequest(msgspec.Struct, frozen=True):
     """Read a piece of the output of a job."""
 
@@ -126,6 +147,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     separates: str = ""  # how it keeps jobs apart: `accounts`, `namespaces`, or not at all
     unhealthy: str | None = None
     stale: tuple[str, ...] = ()
+    used: tuple[PartUsage, ...] = ()
 
     def problem(self) -> str:
         """What in it cannot be true; empty: nothing. A machine may be in other hands."""

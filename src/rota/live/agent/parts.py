@@ -74,6 +74,11 @@ class LocalPart:
         self._wants: tuple[str, str] = ("", "")  # to stop: how, on whose account; not on disk yet
 
     @property
+    def shim_pid(self) -> int:
+        """Of the process that started it; 0 if nobody knows."""
+        return int(read_record(self._folder, "identity.json").get("pid", 0))
+
+    @property
     def over(self) -> bool:
         """Is nothing left of it?"""
         return self.state in OVER
@@ -373,6 +378,10 @@ class LocalPart:
     def refuse(self, why: str) -> None:
         """It cannot run here."""
         self.state, self.why = "lost", why
+
+    def fail(self, why: str) -> None:
+        """It can never run, wherever: that is the end of its run."""
+        self.state, self.code, self.why = "ended", shim.NOT_STARTED, why
 
     def _close(self) -> None:
         if self.pidfd >= 0:

@@ -19,12 +19,13 @@ from rota.core.turns import LEADER, MISDIRECTED, Turns
 from rota.live.agent.identity import AgentIdentity, JoinCode, check_pin
 from rota.live.agent.link import OFTEN
 from rota.live.agent.messages import AgentOrders, AgentReport
-from rota.live.calls import LaneOrders, LaneReport
+from rota.live.calls import LaneOrders, LaneReport, PieceRequest
 
 log = logging.getLogger("rota.agent")
 
 PATH = "/api/v1/agent/sync"
 LANE_PATH = "/api/v1/agent/lane"
+PIECE_PATH = "/api/v1/agent/pieces"
 JOIN_PATH = "/api/v1/agent/join"
 RENEW_PATH = "/api/v1/agent/certificate"
 AUTHORITY_PATH = "/api/v1/authority"
@@ -97,6 +98,10 @@ class HttpTransport:
         if orders.error:
             raise ClusterError(orders.error)
         return orders
+
+    def piece(self, job: str, digest: str) -> bytes:
+        """A piece of what was sent for a job; ClusterError if that fails."""
+        return self._post(PIECE_PATH, msgspec.json.encode(PieceRequest(job, digest)), ANSWER_S)
 
     def _post(self, path: str, body: bytes, wait_s: float) -> bytes:
         """Send something that the server may take so long to answer."""

@@ -53,7 +53,7 @@ class Alarms:
         return times[0][0] if times else INF
 
 
-class Classes(dict[int, PriorityClass]):
+class PriorityClasses(dict[int, PriorityClass]):
     """Priority classes by priority, found when they are asked for."""
 
     def __init__(self, tenants: TenantTree) -> None:
@@ -89,7 +89,7 @@ class Queues:
         self._growing = Alarms()  # when who is old
         self._jumping = Alarms()  # when whose rank changes
         self._ranks: dict[int, Ranked] = {}  # of those that run
-        self.classes = Classes(tenancy.tenants)
+        self.classes = PriorityClasses(tenancy.tenants)
         self._times_change = inside.ages or aging_s < INF  # of those that wait
         self.protects = any(known.min_runtime_s for known in tenancy.tenants.classes)
         """Some classes have a least time to run."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
+from rota.core.events import INF
 from rota.core.jobs import Job, JobSpec, Request, TaskGroup
 from rota.core.reasons import Reason
 from rota.core.topology import NodeSpec
@@ -18,12 +19,12 @@ from rota.live.drivers.slurm.layout import PENDING, SeenJob, SeenNode
 from rota.live.drivers.slurm.mirror import eligible
 from rota.policies.slurm.params import SlurmPolicyParams
 from rota.sim.durations import Durations
-from rota.sim.foresight import Foreseen, foresee, is_placed
+from rota.sim.foresight import DurationSpread, Foreseen, foresee, is_placed, sentence
 from rota.sim.proposal import Proposal
 from rota.sim.verdict import judge, wait_for
-from rota.study.beside.past import SlurmPast, StartsBacktest
+from rota.study.beside.past import LEAST_WIDTH_S, SlurmPast, StartsBacktest
 from rota.study.beside.saved import SlurmPicture, rules_of
-from rota.study.beside.world import GUEST, PlacedJob, SlurmWorld
+from rota.study.beside.world import GUEST, SlurmWorld, WorldJob
 from rota.wire import Forecast
 
 FEW = 5
@@ -101,7 +102,7 @@ class BesideSlurm:
         jobs = [self._placed(job) for job in self.picture.jobs if _there(job)]
         waits = [job for job in self.picture.jobs if _waits(job) and eligible(job)]
         waits.sort(key=lambda job: (-job.priority, job.id))
-        jobs += [PlacedJob(self.spec(job)) for job in waits]
+        jobs += [WorldJob(self.spec(job)) for job in waits]
         reasons = {str(job.id): meaning(job.reason) for job in waits}
         return SlurmWorld(
             self.nodes, jobs, self.now_s, self.params,
@@ -143,7 +144,7 @@ class BesideSlurm:
             job.gpus, gpu_types=types, cpus=job.cpus, mem_gib=job.mem_gib, labels=tuple(labels)
         )
 
-    def _placed(self, job: SeenJob) -> PlacedJob:
+    def _placed(self, job: SeenJob) -> WorldJob:
         count = len(job.nodes)
         gpus = job.node_gpus if len(job.node_gpus) == count else [job.gpus / max(count, 1)] * count
         places = {
@@ -151,7 +152,7 @@ class BesideSlurm:
             for name, share in zip(job.nodes, gpus, strict=True)
         }
         start = min(job.start_s or self.picture.now, self.picture.now)
-        return PlacedJob(self.spec(job), start + self._shift_s, places)
+        return WorldJob(self.spec(job), start + self._shift_s, places)
 
     def _find(self, name: str) -> SeenJob:
         seen = self._seen.get(name)
@@ -223,6 +224,7 @@ class BesideSlurm:
         )  # fmt: skip
         if self._past is not None and tested:
             backtest = self._past.backtest(self.world, durations, seed=seed)
+            found = self._widened(found, backtest.stretch, durations.doubt)
         return SlurmForecast(
             forecast=Forecast(
                 id=GUEST if seen is None else str(seen.id),
@@ -243,6 +245,19 @@ class BesideSlurm:
             starts_backtest=backtest,
             slurm_says=seen.start_s or None if seen is not None else None,
         )
+
+    def _widened(self, found: Foreseen, stretch: float, doubt: str) -> Foreseen:
+        """With an interval as wide as the past says that it must be."""
+        middle_s, early_s = found.starts_s, found.earliest_s
+        if stretch <= 1 or middle_s is None or early_s is None:
+            return found
+        early_s = max(self.now_s, middle_s - stretch * max(middle_s - early_s, LEAST_WIDTH_S))
+        late_s = found.latest_s
+        if late_s is not None:
+            late_s = middle_s + stretch * max(late_s - middle_s, LEAST_WIDTH_S)
+        spread = DurationSpread(middle_s, early_s, INF if late_s is None else late_s, found.share)
+        text = sentence(spread, self.now_s, doubt, again=False)
+        return msgspec.structs.replace(found, earliest_s=early_s, latest_s=late_s, text=text)
 
     def _job(self, engine: Engine, seen: SeenJob | None) -> Job:
         if seen is None:

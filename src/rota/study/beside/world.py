@@ -34,7 +34,7 @@ from rota.sim.proposal import Proposal, propose
 GUEST = "new"  # the id of a job that is not submitted
 
 
-class PlacedJob(msgspec.Struct, frozen=True):
+class WorldJob(msgspec.Struct, frozen=True):
     """A job at a moment; `start_s` None: it waits. `places`: GPUs, CPUs, GiB by node."""
 
     spec: JobSpec
@@ -48,7 +48,7 @@ class SlurmWorld:
     def __init__(
         self,
         nodes: Sequence[NodeSpec],
-        jobs: Sequence[PlacedJob],
+        jobs: Sequence[WorldJob],
         now_s: float,
         params: SlurmPolicyParams,
         *,
@@ -209,7 +209,7 @@ class SlurmWorld:
         return int(base(spec) + found[len(found) // 2])
 
 
-def _allocation(placed: PlacedJob, names: Mapping[str, int]) -> Allocation:
+def _allocation(placed: WorldJob, names: Mapping[str, int]) -> Allocation:
     slices, extra = [], []
     for name, (gpus, cpus, mem_gib) in placed.places.items():
         if name not in names:

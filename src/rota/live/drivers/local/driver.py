@@ -31,13 +31,16 @@ from rota.live.agent.messages import (
     LogPiece,
     LogRequest,
     PartKey,
+    PartUsage,
 )
 from rota.live.calls import (
     CallAnswer,
+    FileCall,
     LaneCall,
     LaneOrders,
     LaneReport,
     OpenChannel,
+    PieceRequest,
     ReadChannel,
     RunCall,
     WriteChannel,
@@ -75,7 +78,7 @@ class AgentDriver(Driver):
     """
 
     name = "local"
-    capabilities = Capabilities(channels=True)
+    capabilities = Capabilities(channels=True, files=True)
 
     def __init__(
         self,
@@ -101,7 +104,9 @@ class AgentDriver(Driver):
         self.claim = claim  # may a token speak for these nodes? If not, why
         self.expired: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
         """Of which of these jobs nothing need be kept any more?"""
+        self.on_usage: Callable[[Sequence[PartUsage]], None] = lambda _: None
         self.account = account  # whom a run shall run as, and is it the daemon's owner?
+        self.pieces: Callable[[str, str], bytes] = _no_pieces  # what was sent for a job, by digest
         self.separated = False  # True: agents that do not keep jobs apart are not wanted
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -278,6 +283,9 @@ class AgentDriver(Driver):
         """
         refusal = self._refusal(report, token)
         discard = tuple(self.expired(report.stale)) if report.stale and not refusal else ()
+        used = [] if refusal else self._believed(report)
+        if used:
+            self.on_usage(used)
         with self._changed:
             refusal = refusal or self._fleet.conflict(report)
             if refusal:
@@ -298,6 +306,23 @@ class AgentDriver(Driver):
                 if orders.urgent or left_s <= 0:
                     return orders
                 self._changed.wait(left_s)
+
+    def _believed(self, report: AgentReport) -> list[PartUsage]:
+        """What an agent measured of runs that it has."""
+        if not report.used:
+            return []
+        here = {node.spec.name for node in report.nodes}
+        with self._lock:
+            return [
+                each
+                for each in report.used
+                if each.plausible
+                and each.run in self._runs
+                and any(
+                    part.node_rank == each.node_rank and part.node in here
+                    for part in self._runs[each.run].order.parts
+                )
+            ]
 
     def _refusal(self, report: AgentReport, token: str | None) -> str:
         """Why an agent is not believed; empty: it is."""
@@ -406,10 +431,38 @@ class AgentDriver(Driver):
         with self._lock:
             key, agent = self._part_of(job, node_rank, opens=isinstance(call, OpenChannel))
             here = self._called_here.get(agent.id)
+        return self._call(agent, LaneCall(0, job, key.run, node_rank, call), here)
+
+    def reach_files(self, job: str, call: FileCall) -> CallAnswer:
+        """Ask the agents that had a job, the last one first."""
+        with self._lock:
+            agents = self._outputs.whom_to_ask(job, ("out", 0), self._fleet)
+            here = dict(self._called_here)
+        answer = None
+        for agent in reversed(agents):
+            try:
+                asked = LaneCall(0, job, "", 0, call)
+                answer = self._call(agent, asked, here.get(agent.id))
+            except NotFoundError:
+                continue
+            if answer.files or answer.data:
+                return answer
+        if answer is None:
+            raise NotFoundError(f"job {job}: no machine in contact has such files of it")
+        return answer
+
+    def _call(
+        self,
+        agent: KnownAgent,
+        wanted: LaneCall,
+        here: Callable[[LaneCall], CallAnswer] | None,
+    ) -> CallAnswer:
+        """Ask an agent, in this process or elsewhere; what is wrong becomes an exception."""
+        job, call = wanted.job, wanted.call
         if here is not None:
-            answer = here(LaneCall(0, job, key.run, node_rank, call))
+            answer = here(wanted)
         else:
-            number = self._lanes.post(agent.id, job, key.run, node_rank, call)
+            number = self._lanes.post(agent.id, job, wanted.run, wanted.node_rank, call)
             with self._changed:
                 self._changed.notify_all()  # its orders say that there are calls
             waits_s = call.wait_s if isinstance(call, ReadChannel | WriteChannel) else 0.0
@@ -460,6 +513,23 @@ class AgentDriver(Driver):
             raise UnavailableError("this daemon does not lead any more: ask the other one")
         calls = self._lanes.exchange(report.agent, report.answers, report.wait_s)
         return msgspec.msgpack.encode(LaneOrders(calls))
+
+    def piece_bytes(self, body: bytes, token: str) -> bytes:
+        """A piece of what was sent for a job, for an agent that has to start it."""
+        try:
+            wanted = msgspec.json.decode(body, type=PieceRequest)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"not the request of an agent of this version: {error}") from error
+        with self._lock:
+            nodes = {
+                part.node
+                for record in self._runs.values()
+                if record.order.job == wanted.job
+                for part in record.order.parts
+            }
+        if not any(not self.claim([node], token) for node in nodes):
+            raise NotFoundError(f"job {wanted.job[:20]!r} does not start on a node of this agent")
+        return self.pieces(wanted.job, wanted.digest)
 
     # --- output of jobs ---------------------------------------------------------------------------
 
@@ -543,3 +613,7 @@ class AgentDriver(Driver):
         if piece is None:
             raise ClusterError(f"agent {agent.name} does not answer: try again", retryable=True)
         return piece
+
+
+def _no_pieces(job: str, digest: str) -> bytes:
+    raise NotFoundError(f"job {job}: there is no piece {digest[:12]} here")

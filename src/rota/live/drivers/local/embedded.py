@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rota.core.errors import UnavailableError
+from rota.core.errors import ClusterError, NotFoundError, RotaError, UnavailableError
 from rota.core.topology import NodeSpec
 from rota.live.agent.agent import Agent
 from rota.live.agent.health import HealthWatch
 from rota.live.agent.link import AgentLink
 from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
 from rota.live.agent.sandbox import Sandbox
+from rota.live.agent.usage import UsageWatch
 from rota.live.drivers.local.driver import AgentDriver
 
 
@@ -26,6 +27,16 @@ def nodes_here(specs: Sequence[NodeSpec], devices: Sequence[str] | None = None) 
         nodes.append(AgentNode(spec, "127.0.0.1", names))
         first += spec.gpus
     return nodes
+
+
+def _piece(driver: AgentDriver, job: str, digest: str) -> bytes:
+    """A piece of what was sent for a job: that there is none will not pass."""
+    try:
+        return driver.pieces(job, digest)
+    except NotFoundError as error:
+        raise ClusterError(str(error)) from error
+    except RotaError as error:
+        raise ClusterError(str(error), retryable=True) from error
 
 
 class EmbeddedAgent:
@@ -45,9 +56,11 @@ class EmbeddedAgent:
     ) -> None:
         nodes = nodes_here(specs, devices)
         self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox, hooks=hooks)
+        self.agent.files.fetch = lambda job, digest: _piece(driver, job, digest)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)
+        self._usage = UsageWatch(self.agent.watched, self.agent.measured_usage)
         driver.embed(
             self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble, self.agent.answer
         )
@@ -55,11 +68,13 @@ class EmbeddedAgent:
     def start(self) -> None:
         """Begin to work."""
         self._link.start()
+        self._usage.start()
         if self._watch is not None:
             self._watch.start()
 
     def close(self) -> None:
         """Stop working, and close the driver: without it there is nothing to do. Jobs go on."""
+        self._usage.stop()
         if self._watch is not None:
             self._watch.stop()
         self._link.end()

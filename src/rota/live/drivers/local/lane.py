@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from rota.core.errors import ClusterError, UnavailableError
-from rota.live.calls import WAIT_S, CallAnswer, LaneAnswer, LaneCall, RunCall
+from rota.live.calls import WAIT_S, CallAnswer, FileCall, LaneAnswer, LaneCall, RunCall
 
 MOST_PENDING = 128  # calls to one agent that it has not taken
 PRESENT_S = WAIT_S + 5.0  # an agent that took calls so recently needs no hint
 HINT_S = 1.0  # between hints in its orders
 
 
-class _Line:
+class _AgentLane:
     """What is known of one agent."""
 
     def __init__(self) -> None:
@@ -30,20 +30,20 @@ class CallLanes:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _AgentLane] = {}
         self._answers: dict[int, CallAnswer | None] = {}
         self._asked: dict[int, str] = {}
         self._number = time.time_ns()  # an answer to the server before this one fits no call
         self._closed = False
 
-    def post(self, agent: str, job: str, run: str, node_rank: int, call: RunCall) -> int:
+    def post(self, agent: str, job: str, run: str, node_rank: int, call: RunCall | FileCall) -> int:
         """Leave a call for an agent; its number, for `wait`.
 
         Raises:
             ClusterError: It has too many calls already.
         """
         with self._changed:
-            line = self._lines.setdefault(agent, _Line())
+            line = self._lines.setdefault(agent, _AgentLane())
             if len(line.calls) >= MOST_PENDING:
                 raise ClusterError("its machine has too many calls: try again", retryable=True)
             self._number += 1
@@ -92,7 +92,7 @@ class CallLanes:
                 if self._asked.get(each.id) == agent:
                     self._answers[each.id] = each.answer
                     self._changed.notify_all()
-            line = self._lines.setdefault(agent, _Line())
+            line = self._lines.setdefault(agent, _AgentLane())
             line.waits += 1
             try:
                 while not line.calls and not self._closed:

@@ -1,0 +1,127 @@
+"""Files that users sent for their jobs: pieces by their digest, each once for each user.
+
+A piece is whole or not there, and a manifest is kept only when all its pieces are: a sender that
+was cut off sends what is missing. Users do not share pieces: whoever knows a digest only must not
+get the content.
+"""
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from rota.core.errors import InputError, NotFoundError, UnavailableError
+from rota.core.manifest import CHUNK, DIGEST, DIGITS, UPLOAD, Manifest
+from rota.wire import Actor
+
+PRIVATE = 0o700
+KEPT_S = 14 * 86_400.0  # that a piece stays which no unfinished job needs
+
+
+class UploadStore:
+    """A folder with the files of all users."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def plan(self, manifest: Manifest, owner: Actor) -> tuple[str, list[str]]:
+        """The id of an upload, and digests of its pieces that are missing; none: it is kept."""
+        manifest.check()
+        home = home_of(owner)
+        wanted = dict.fromkeys(digest for file in manifest.files for digest in file.chunks)
+        missing = [digest for digest in wanted if not _touched(self._folder / home / digest)]
+        if not missing:
+            self._write(self._folder / home / manifest.id, msgspec.json.encode(manifest))
+        return home + manifest.id, missing
+
+    def take(self, digest: str, data: bytes, owner: Actor) -> None:
+        """Keep a piece."""
+        if len(data) > CHUNK or sha256(data).hexdigest() != digest:
+            raise InputError(
+                f"piece {digest[:12]}: these {len(data):,} bytes are others, or too many: send it "
+                "again"
+            )
+        self._write(self._folder / home_of(owner) / digest, data)
+
+    def read(self, upload: str, digest: str) -> bytes:
+        """A piece of an upload, or the manifest itself."""
+        if not UPLOAD.fullmatch(upload) or not DIGEST.fullmatch(digest):
+            raise NotFoundError(f"there is no piece {digest[:80]!r}")
+        try:
+            return (self._folder / upload[:-DIGITS] / digest).read_bytes()
+        except OSError as error:
+            raise NotFoundError(
+                f"the files that were sent for it are gone ({digest[:12]}): submit it again with "
+                "--upload"
+            ) from error
+
+    def check(self, upload: str, owner: Actor) -> None:
+        """Raise unless somebody has sent all of this upload."""
+        whole = False
+        with contextlib.suppress(NotFoundError, msgspec.DecodeError):
+            found = msgspec.json.decode(self.read(upload, upload[-DIGITS:]), type=Manifest)
+            whole = upload[:-DIGITS] == home_of(owner) and not self.plan(found, owner)[1]
+        if not whole:
+            raise InputError(
+                f"upload {upload[:12]!r}: there is no such upload of yours, or some of it is gone: "
+                "send it first (`rota submit --upload DIR` does)"
+            )
+
+    def prune(self, needed: Collection[str]) -> int:
+        """Remove what nobody has needed for long; `needed`: uploads of unfinished jobs."""
+        kept: set[Path] = set()
+        for upload in needed:
+            home = self._folder / upload[:-DIGITS]
+            kept.add(home / upload[-DIGITS:])
+            with contextlib.suppress(NotFoundError, msgspec.DecodeError):
+                found = msgspec.json.decode(self.read(upload, upload[-DIGITS:]), type=Manifest)
+                kept |= {home / digest for file in found.files for digest in file.chunks}
+        gone = 0
+        for path in self._all():
+            if path not in kept and path.stat().st_mtime < time.time() - KEPT_S:
+                path.unlink(missing_ok=True)
+                gone += 1
+        return gone
+
+    def _all(self) -> Iterator[Path]:
+        if self._folder.is_dir():
+            for home in self._folder.iterdir():
+                yield from home.iterdir()
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Whole, and lasting, or not at all."""
+        if _touched(path):
+            return
+        part = path.with_name(f".{secrets.token_hex(8)}")
+        try:
+            path.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise UnavailableError(
+                f"files cannot be kept ({error.strerror}): nothing was accepted, try again"
+            ) from error
+
+
+def home_of(owner: Actor) -> str:
+    """The folder of somebody; a later holder of the same name has another one."""
+    return sha256(f"{owner.name}\0{owner.after_job}".encode()).hexdigest()[:32]
+
+
+def _touched(path: Path) -> bool:
+    """Is it there? Then it is needed again."""
+    try:
+        os.utime(path)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""What the jobs of a machine use: processors and memory by /proc, GPUs by `nvidia-smi`."""
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.core.efficiency import IDLE
+from rota.live.agent import shim
+from rota.live.agent.health import HealthAnswer, ask
+from rota.live.agent.messages import PartKey, PartUsage
+
+log = logging.getLogger("rota.agent")
+
+TICK_S = 1.0
+FIRST_S, EVERY_S = 1.0, 10.0  # a run is looked at after a second, then more and more seldom
+ASK_S = 10.0  # the longest that `nvidia-smi` may take
+TICKS, PAGE_GIB = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE") / 2**30
+GPUS = ("--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits")
+FIELDS = 3
+
+
+class MeasuredPart(NamedTuple):
+    """A part that runs: the process of its shim, and its GPUs as CUDA_VISIBLE_DEVICES has them."""
+
+    key: PartKey
+    pid: int
+    devices: Sequence[str]
+
+
+class _Seen(NamedTuple):
+    at_s: float
+    cpu_s: float
+    pause_s: float
+
+
+def process_table(root: Path = Path("/proc")) -> dict[int, tuple[int, float, float]]:
+    """Parent, processor seconds (with those of children that are gone) and GiB of every process."""
+    found = {}
+    for entry in root.iterdir():
+        if not entry.name.isdigit():
+            continue
+        fields = shim.read(str(entry / "stat")).rpartition(")")[2].split()
+        if fields:
+            cpu_s = sum(map(int, fields[11:15])) / TICKS
+            found[int(entry.name)] = (int(fields[1]), cpu_s, int(fields[21]) * PAGE_GIB)
+    return found
+
+
+def used_below(pid: int, table: Mapping[int, tuple[int, float, float]]) -> tuple[float, float]:
+    """Processor seconds and GiB of everybody below a process; of itself only who has gone."""
+    below: dict[int, list[int]] = {}
+    for each, (parent, _, _) in table.items():
+        below.setdefault(parent, []).append(each)
+    cpu_s, mem_gib = (table[pid][1], 0.0) if pid in table else (0.0, 0.0)
+    todo = list(below.get(pid, ()))
+    while todo:
+        each = todo.pop()
+        cpu_s += table[each][1]
+        mem_gib += table[each][2]
+        todo += below.get(each, ())
+    return cpu_s, mem_gib
+
+
+def gpu_shares(text: str) -> dict[str, float]:
+    """For how much of the time each GPU was busy lately, by index and by UUID."""
+    found = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == FIELDS and fields[2].replace(".", "", 1).isdigit():
+            found[fields[0]] = found[fields[1]] = min(1.0, float(fields[2]) / 100)
+    return found
+
+
+class UsageWatch:
+    """Looks at what runs, in a thread of its own, and tells what it uses."""
+
+    def __init__(
+        self,
+        running: Callable[[], list[MeasuredPart]],
+        tell: Callable[[list[PartUsage]], None],
+        asks: Callable[[Sequence[str], float], HealthAnswer] = ask,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._running, self._tell, self._asks, self._clock = running, tell, asks, clock
+        self._seen: dict[PartKey, _Seen] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rota-usage", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_S):
+            try:
+                self.look()
+            except Exception:  # numbers are good to have, jobs matter more
+                log.exception("usage.failed")
+
+    def look(self) -> None:
+        """Measure those whose turn it is."""
+        running = self._running()
+        now_s = self._clock()
+        self._seen = {p.key: self._seen[p.key] for p in running if p.key in self._seen}
+        due = [p for p in running if self._is_due(p.key, now_s)]
+        if not due:
+            return
+        table = process_table()
+        gpus = self._gpus() if any(part.devices for part in due) else {}
+        told = []
+        for part in due:
+            cpu_s, mem_gib = used_below(part.pid, table)
+            before = self._seen.get(part.key)
+            pause_s = FIRST_S if before is None else min(2 * before.pause_s, EVERY_S)
+            self._seen[part.key] = _Seen(now_s, cpu_s, pause_s)
+            if before is not None:
+                cpus = max(0.0, cpu_s - before.cpu_s) / max(now_s - before.at_s, 1e-3)
+                shares = [gpus[device] for device in part.devices if device in gpus]
+                busy = sum(shares) / len(shares) if shares else None
+                idle = float(sum(share < IDLE for share in shares)) if shares else None
+                told.append(PartUsage(part.key.run, part.key.node_rank, cpus, mem_gib, busy, idle))
+        if told:
+            self._tell(told)
+
+    def _is_due(self, key: PartKey, now_s: float) -> bool:
+        seen = self._seen.get(key)
+        return seen is None or now_s >= seen.at_s + seen.pause_s
+
+    def _gpus(self) -> dict[str, float]:
+        if shutil.which("nvidia-smi") is None:
+            return {}
+        said = self._asks(["nvidia-smi", *GPUS], ASK_S)
+        return gpu_shares(said.text) if said.code == 0 else {}
