@@ -110,7 +110,7 @@ test-fast: $(DEV) ## the quick unit tests, for the inner loop (TEST_FLAGS as for
 lint: $(DEV) ## style, format, types and direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src $(wildcard tests/typing) scripts/walk.py scripts/metrics.py scripts/compile.py
+	$(BIN)/mypy --strict src $(wildcard tests/typing) $(wildcard scripts/*.py)
 	$(BIN)/lint-imports --cache-dir .cache/import_linter
 
 .PHONY: docs
@@ -130,13 +130,22 @@ bench: $(DEV) ## measure speed
 bench-table: $(DEV) ## renew benchmarks/steps.json: what a job costs, in executed lines
 	$(BIN)/python benchmarks/steps.py --update
 
-# `make metrics METRICS_FLAGS='--base REV'` compares with another revision, --json prints everything.
-METRICS_FLAGS ?=
 .PHONY: compiled
 compiled: $(DEV) ## build/compiled: the package with its hot modules compiled, compared with the plain one
 	$(BIN)/python scripts/compile.py build/compiled
 	$(BIN)/python scripts/compile.py --check build/compiled
 
+# The same commit gives the same bytes: all times are that of the commit.
+.PHONY: dist
+dist: $(DEV) ## build the packages into dist: wheel, source archive, bill of materials, checksums
+	$(BIN)/python scripts/package.py dist
+
+.PHONY: man
+man: $(DEV) ## build/man/rota.1: the manual page, from the help of all commands
+	$(BIN)/python scripts/manpage.py build/man/rota.1
+
+# `make metrics METRICS_FLAGS='--base REV'` compares with another revision, --json prints everything.
+METRICS_FLAGS ?=
 .PHONY: metrics
 metrics: $(DEV) ## report the shape of the code: sizes, imports, names, walks
 	@$(BIN)/python scripts/metrics.py $(METRICS_FLAGS)
@@ -163,6 +172,7 @@ js-tools: $(JS) ## install what checks the scripts of the pages, from npm
 lock: $(DEV) ## pin the requirements again after a change in pyproject.toml
 	$(LOCK) --extra solve --extra plot --group build -o requirements/base.txt
 	$(LOCK) --extra all --group dev -c requirements/base.txt -o requirements/dev.txt
+	$(LOCK) --extra all -c requirements/dev.txt -o requirements/all.txt
 
 .PHONY: clean
 clean: ## remove built output and caches; .venv stays

@@ -206,7 +206,10 @@ class FakeService:
         key = keys.get(query.sort, query.sort)
         found = [job for job in found if query.search in job.name + job.id]
         found.sort(
-            key=lambda job: (int(job.id) if key == "id" else getattr(job, key) or 0.0, int(job.id)),
+            key=lambda job: (
+                int(job.id) if key == "id" else (v := getattr(job, key)) is not None and v,
+                int(job.id),
+            ),
             reverse=not query.rising,
         )
         return FoundJobs(len(found), found[query.offset : query.offset + query.limit])

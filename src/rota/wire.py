@@ -1444,7 +1444,7 @@ SHOW_PAGE = Operation(
 )  # fmt: skip
 GET_ASSET = Operation(
     name="get_asset", path="/assets/{asset}", role=PUBLIC, tag="admin", answer=bytes,
-    shape={"type": "string"}, media=TEXT, about="The file.", errors=(404,),
+    shape={"type": "string"}, media="*/*", about="The file.", errors=(404,),
 )  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",

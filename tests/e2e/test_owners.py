@@ -4,6 +4,7 @@ import json
 import re
 from functools import partial
 
+import polars as pl
 import pytest
 
 from agents_net import alive, eventually, pid_outside
@@ -327,3 +328,40 @@ def test_short_options_are_keys_of_the_job_file(daemon):
     assert (job["priority"], job["time_limit"], job["name"]) == (3, "2h", "short")
     assert (job["array"], job["retries"], job["nodes"]) == ("0-1", 2, 2)
     assert (job["depends_on"], job["after_any"], job["after_fail"]) == (["z"], ["x"], ["y"])
+
+
+def test_a_log_of_all_of_it_is_simulated_by_the_same_rules(daemons, tmp_path):
+    """What happened to jobs on the cluster happens to them again in the simulator."""
+    daemon = daemons("--nodes", "1x4")
+    slow = submitted(daemon, "--time", "1s", "--", "sleep", "1000")[0]
+    (array,) = submitted(daemon, "--array", "0-2%1", "--", "sleep", "0.3")
+    (bad,) = submitted(daemon, "--", "bash", "-c", "sleep 0.3; exit 1")
+    after = [
+        submitted(daemon, "--after-fail", slow, "--", "sleep", "0.1")[0],
+        submitted(daemon, "--after-fail", bad, "--", "sleep", "0.1")[0],
+        submitted(daemon, "--after", array, "--", "sleep", "0.1")[0],
+    ]
+    daemon.rota("wait", slow, array, bad, *after, check=False)
+    daemon.rota("export", "-o", tmp_path / "history")
+    workload = tmp_path / "history" / "workload.csv"
+    assert "time_limit_s" in workload.read_text().splitlines()[0]
+    daemon.rota(
+        "simulate",
+        workload,
+        "--cluster",
+        "1x4",
+        "--policy",
+        "fifo-skip",
+        "--check",
+        "-o",
+        tmp_path / "again",
+    )
+    again = pl.read_csv(tmp_path / "again" / "jobs.csv", infer_schema=False)
+    states = dict(again.select("job_id", "state").iter_rows())
+    first = int(array[1:])
+    wanted = {slow: "timeout", bad: "failed"} | {str(first + n): "done" for n in range(3)}
+    assert states == wanted | dict.fromkeys(after, "done")
+    starts = dict(again.select("job_id", "first_start_s").iter_rows())
+    ends = dict(again.select("job_id", "end_s").iter_rows())
+    assert all(float(starts[str(first + n + 1)]) >= float(ends[str(first + n)]) for n in range(2))
+    assert float(starts[after[0]]) >= float(ends[slow])

@@ -1,8 +1,12 @@
 """Structural rules of the repository that no linter checks."""
 
+import ast
 import re
 import subprocess
+import sys
 import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
 
 import pytest
 import yaml
@@ -60,7 +64,7 @@ def test_no_file_names(what):
     assert found == {}
 
 
-@pytest.mark.parametrize("lock", ["base.txt", "dev.txt"])
+@pytest.mark.parametrize("lock", ["base.txt", "all.txt", "dev.txt"])
 def test_every_requirement_is_pinned_and_hashed(lock):
     text = (CHECKOUT / "requirements" / lock).read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -78,6 +82,79 @@ def test_locks_cover_what_the_project_declares():
     tools = [item for group in groups.values() for item in group if isinstance(item, str)]
     others = [item for extra in extras.values() for item in extra if not item.startswith("rota[")]
     assert (base | required_names(tools + others)) - locked_names("dev.txt") == set()
+
+
+def test_the_lock_of_all_extras_pins_the_tested_versions():
+    def pins(lock):
+        text = (CHECKOUT / "requirements" / lock).read_text()
+        return set(re.findall(r"^[A-Za-z0-9._-]+==[^\s;]+", text, flags=re.MULTILINE))
+
+    extras = project_table()["project"]["optional-dependencies"]
+    others = [item for extra in extras.values() for item in extra if not item.startswith("rota[")]
+    asked = required_names(project_table()["project"]["dependencies"] + others)
+    assert asked - locked_names("all.txt") == set()
+    assert pins("all.txt") - pins("dev.txt") == set()
+
+
+@cache
+def imported(path):
+    """Return the names of the packages that a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+# What the extra of the key has to bring to the modules of the value, beside the dependencies.
+EXTRAS_OF = {
+    "server": ["api", "daemon", "sdk", "live", "server.py", "cli"],
+    "slurm": ["live/drivers/slurm"],
+    "k8s": ["live/drivers/kubernetes"],
+    "solve": ["solvers", "policies", "models"],
+    "plot": ["report", "notebook"],
+}
+
+
+def brought(extra):
+    """Return the names of what an extra installs, those of its extras included."""
+    extras = project_table()["project"]["optional-dependencies"]
+    inner = [re.fullmatch(r"rota\[(.*)\]", item) for item in extras[extra]]
+    names = [name for match in inner if match for name in match[1].split(",")]
+    own = required_names(item for item in extras[extra] if not item.startswith("rota["))
+    return own.union(*map(brought, names))
+
+
+distributions = cache(packages_distributions)
+
+
+def others_of(modules):
+    """Return the names of what must be installed for modules, other than Python itself."""
+    home = distributions()
+    used = set().union(*map(imported, modules)) - set(sys.stdlib_module_names) - {"rota"}
+    return {home[name][0].lower().replace("_", "-") for name in used}
+
+
+def modules_in(place):
+    path = CHECKOUT / "src" / "rota" / place
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def test_extras_bring_what_is_imported():
+    always = required_names(project_table()["project"]["dependencies"])
+    # Only who writes property tests needs it, and has it.
+    everything = others_of(modules_in(".")) - {"hypothesis"}
+    assert everything <= always | brought("all")
+    # Each extra is enough for its modules.
+    lacking = {
+        extra: {place: missing for place in places
+                if (missing := others_of(modules_in(place)) - always - brought(extra))}
+        for extra, places in EXTRAS_OF.items()
+    }  # fmt: skip
+    assert all(modules_in(place) for places in EXTRAS_OF.values() for place in places)
+    assert {extra: missing for extra, missing in lacking.items() if missing} == {}
 
 
 def test_the_extra_all_holds_every_other_extra():

@@ -79,7 +79,10 @@ def why_unwritten(error: OSError, otherwise: str) -> str:
 
 def install(extra: str) -> str:
     """How to get the packages of an extra; there is no release on an index yet."""
-    return f"in a checkout of Rota run `python -m pip install -e '.[{extra}]'`"
+    return (
+        f"in a checkout of Rota run `python -m pip install -e '.[{extra}]'`, elsewhere install its "
+        f"wheel with [{extra}]"
+    )
 
 
 def is_full(error: OSError) -> bool:

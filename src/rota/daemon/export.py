@@ -28,6 +28,7 @@ from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
 from rota.jobfile.convert import to_spec
 from rota.jobfile.model import JobFile
+from rota.jobfile.plain import DEPENDENCIES
 from rota.live.inputs import Reconfigured
 from rota.live.nodes import extended
 
@@ -271,6 +272,7 @@ def observed_workload(export: Export, notes: list[str]) -> Workload:
         run_s[history.is_job].tolist(),
         strict=True,
     )
+    feared = {name for job in export.made.jobs for name in job.file.after_fail}
     specs, behaviours, unfinished, left_out = [], [], 0, 0
     for (name, submit_s, state), seconds in rows:
         job = asked.get(name)
@@ -278,8 +280,17 @@ def observed_workload(export: Export, notes: list[str]) -> Workload:
             left_out += 1
             continue
         unfinished += state != "done"
-        specs.append(to_spec(job.file, name, submit_s, job.user))
-        behaviours.append(Behaviour(seconds))
+        spec = to_spec(job.file, name, submit_s, job.user)
+        behaviour = Behaviour(seconds)
+        if state == "timeout" and spec.limit_s < INF:  # it would have run on
+            behaviour = Behaviour(max(seconds, spec.limit_s) + 1.0)
+        elif (
+            state in ("failed", "cancelled") and name in feared
+        ):  # else who waits for it never runs
+            behaviour = Behaviour(seconds + 1.0, fails_at=seconds)
+            spec = msgspec.structs.replace(spec, retries=0)  # all its tries are in these seconds
+        specs.append(spec)
+        behaviours.append(behaviour)
     if left_out:
         notes.append(f"{left_out} jobs never ran: they are not in {WORKLOAD}")
     if unfinished:
@@ -295,8 +306,11 @@ def _writable(specs: list[JobSpec], notes: list[str]) -> list[JobSpec]:
     for spec in specs:
         request = _plain(spec.request)
         simpler += request != spec.request
-        needs = tuple(other for other in spec.depends_on if other in known)
-        out.append(msgspec.structs.replace(spec, request=request, depends_on=needs))
+        needs = {
+            key: tuple(other for other in getattr(spec, key) if other in known)
+            for key in DEPENDENCIES
+        }
+        out.append(msgspec.structs.replace(spec, request=request, **needs))
     if simpler:
         notes.append(f"{simpler} jobs asked for several nodes: {WORKLOAD} has only how many GPUs")
     return out

@@ -873,15 +873,17 @@ class Daemon:
 
     def board(self, seen: int) -> Board | None:
         """Which job has which GPU; None: nothing has happened since the version that was seen."""
-        state, store = self.state, self.store
-        cut = self._ask(
-            lambda: (
-                None
-                if state.engine.view.version == seen
-                else BoardCut(state, store.epoch_unix, store.log_number)
-            )
-        )
-        return None if cut is None else cut.board()
+        state, store, usage = self.state, self.store, self.usage
+
+        def cut() -> BoardCut | None:
+            version = state.engine.view.version + (0 if usage is None else usage.taken)
+            if version == seen:
+                return None
+            busy = {} if usage is None else usage.busy
+            return BoardCut(state, store.epoch_unix, store.log_number, version, busy)
+
+        found = self._ask(cut)
+        return None if found is None else found.board()
 
     def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
         """Who had which GPUs; whose the jobs are is told of those that the actor may see."""

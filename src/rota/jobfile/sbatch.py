@@ -35,7 +35,7 @@ FLAGS = ("hold", "requeue", "quiet", "verbose", "parsable")  # `requeue`: Rota a
 
 _PLACE = "Rota's placement chooses the nodes"
 _LOGS = "output is kept by Rota: see `rota logs JOB`"
-_MAIL = "Rota sends no mail"
+_MAIL = "write notify: mailto:NAME@HOST into a job file, or use --notify"
 _ACCOUNT = "use --partition for the queue"
 _CORES = "processes are not bound to cores"
 _NONE = "Rota has nothing like it"

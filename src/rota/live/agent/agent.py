@@ -33,7 +33,7 @@ from rota.live.agent.messages import (
 from rota.live.agent.parts import VALUES_KEPT, LocalPart, secret_names
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import Sandbox
-from rota.live.agent.usage import Watched
+from rota.live.agent.usage import MeasuredPart
 from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
 
@@ -256,11 +256,11 @@ class Agent:
                 log.warning("health", extra={"why": unhealthy or "well"})
                 self.news.set()
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[MeasuredPart]:
         """What runs here, for those who measure it."""
         with self._lock:
             return [
-                Watched(part.key, part.shim_pid, self._devices(part))
+                MeasuredPart(part.key, part.shim_pid, self._devices(part))
                 for part in self._parts.values()
                 if part.state == "running" and part.shim_pid
             ]
