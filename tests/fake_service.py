@@ -343,6 +343,18 @@ class FakeService:
             manifest.check()
             return "0" * 32 + manifest.id, []
 
+    def set_secret(self, name, value, actor):
+        with self._change("set_secret"):
+            return
+
+    def secrets(self, actor):
+        with self._look():
+            return []
+
+    def remove_secret(self, name, actor):
+        with self._change("remove_secret"):
+            raise NotFoundError(f"there is no secret {name!r}")
+
     def take_piece(self, digest, data, actor):
         with self._change("take_piece"):
             if hashlib.sha256(data).hexdigest() != digest:

@@ -43,6 +43,7 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    SecretInfo,
     SessionInfo,
     TokenInfo,
     TrialAnswer,
@@ -163,6 +164,18 @@ class Service(Protocol):
 
     def plan_upload(self, manifest: FileManifest, actor: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing; none: it is complete."""
+        ...
+
+    def set_secret(self, name: str, value: str, actor: Actor) -> None:
+        """Keep a secret for the jobs of the actor."""
+        ...
+
+    def secrets(self, actor: Actor) -> list[SecretInfo]:
+        """Names of the actor's secrets."""
+        ...
+
+    def remove_secret(self, name: str, actor: Actor) -> None:
+        """Forget one."""
         ...
 
     def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
