@@ -206,7 +206,10 @@ class FakeService:
         key = keys.get(query.sort, query.sort)
         found = [job for job in found if query.search in job.name + job.id]
         found.sort(
-            key=lambda job: (int(job.id) if key == "id" else getattr(job, key) or 0.0, int(job.id)),
+            key=lambda job: (
+                int(job.id) if key == "id" else (v := getattr(job, key)) is not None and v,
+                int(job.id),
+            ),
             reverse=not query.rising,
         )
         return FoundJobs(len(found), found[query.offset : query.offset + query.limit])
@@ -339,6 +342,18 @@ class FakeService:
         with self._change("plan_upload"):
             manifest.check()
             return "0" * 32 + manifest.id, []
+
+    def set_secret(self, name, value, actor):
+        with self._change("set_secret"):
+            return
+
+    def secrets(self, actor):
+        with self._look():
+            return []
+
+    def remove_secret(self, name, actor):
+        with self._change("remove_secret"):
+            raise NotFoundError(f"there is no secret {name!r}")
 
     def take_piece(self, digest, data, actor):
         with self._change("take_piece"):

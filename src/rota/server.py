@@ -32,6 +32,7 @@ from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
 from rota.daemon.retention import Pruner, RetentionThread
+from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
@@ -131,8 +132,11 @@ class Assembly:
             if isinstance(self.driver, AgentDriver):
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
+                self.driver.secrets = self.daemon.secrets_of
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(self.folder.path / "uploads")
+                keys = self.folder.path / "secrets.key"
+                self.daemon.vault = SecretStore(self.folder.path / "secrets", keys)
             self.retention = RetentionThread(
                 Pruner(store, settings.retention), settings.retention.every_s,
                 self.daemon.forget_ended,

@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from rota.core.backtest import Backtest
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
@@ -673,6 +673,20 @@ class FilePage(msgspec.Struct):
     more: bool
 
 
+class NewSecret(msgspec.Struct, forbid_unknown_fields=True):
+    """A secret to keep."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
+    value: Annotated[str, Meta(max_length=100_000)]
+
+
+class SecretInfo(msgspec.Struct):
+    """A secret that there is; its value is never told."""
+
+    name: str
+    set_at: float  # Unix seconds
+
+
 class InputTaken(msgspec.Struct):
     """Bytes of input that the channel has taken so far: the next piece begins there."""
 
@@ -1012,6 +1026,13 @@ PATH_PARTS = {
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "secret": PathPart(
+        "secret",
+        re.compile("[A-Za-z_][A-Za-z0-9_]{0,199}"),
+        "Name of the secret.",
+        "HF_TOKEN",
+        "secret ls",
+    ),
     "digest": PathPart(
         "piece", re.compile("[0-9a-f]{64}"), "SHA-256 of the piece.", "0" * 64, "submit"
     ),
@@ -1204,7 +1225,7 @@ CLOSE_CHANNEL = Operation(
 
 PLAN_UPLOAD = Operation(
     name="plan_upload", method="POST", path=f"{PREFIX}/uploads", role=USER, tag="files",
-    body=Manifest, answer=UploadState, about="What is missing.", errors=(409,), timeout_s=120.0,
+    body=FileManifest, answer=UploadState, about="What is missing.", errors=(409,), timeout_s=120.0,
     examples={"an empty file": {"files": [{"path": "train.py", "size": 0}]}},
 )  # fmt: skip
 SEND_PIECE = Operation(
@@ -1220,6 +1241,20 @@ READ_FILE = Operation(
     name="read_job_file", path=f"{PREFIX}/jobs/{{job}}/files/content", role=USER, reach="inside",
     tag="files", query=FileQuery, answer=bytes, shape={"type": "string", "format": "binary"},
     media=BINARY, about="A piece of it.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+
+SET_SECRET = Operation(
+    name="set_secret", method="POST", path=f"{PREFIX}/secrets", role=USER, tag="files",
+    body=NewSecret, answer=type(None), status=204, about="It is kept.", errors=(409,),
+)  # fmt: skip
+LIST_SECRETS = Operation(
+    name="list_secrets", path=f"{PREFIX}/secrets", role=USER, tag="files",
+    answer=list[SecretInfo], about="Their names.", errors=(409,),
+)  # fmt: skip
+REMOVE_SECRET = Operation(
+    name="remove_secret", method="DELETE", path=f"{PREFIX}/secrets/{{secret}}", role=USER,
+    tag="files", answer=type(None), status=204, about="It is gone.", errors=(409,),
+    again=False,  # the second time it would not be found
 )  # fmt: skip
 
 LIST_EVENTS = Operation(
@@ -1409,7 +1444,7 @@ SHOW_PAGE = Operation(
 )  # fmt: skip
 GET_ASSET = Operation(
     name="get_asset", path="/assets/{asset}", role=PUBLIC, tag="admin", answer=bytes,
-    shape={"type": "string"}, media=TEXT, about="The file.", errors=(404,),
+    shape={"type": "string"}, media="*/*", about="The file.", errors=(404,),
 )  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",

@@ -1,10 +1,12 @@
 """Into jobs that run: commands, a shell that survives, ports; by way of an agent elsewhere."""
 
+import hashlib
 import os
 import subprocess
 import sys
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -231,3 +233,37 @@ def test_a_folder_travels_with_a_job_and_its_results_come_back(daemon, tmp_path)
     daemon.until(second, "CANCELLED")
     daemon.rota("pull", second, "result", "-o", out)  # also when it is over
     assert (out / "result").read_text() == "other data\n"
+
+
+def test_a_secret_reaches_the_job_and_nothing_else(daemon):
+    value = "sesame-0xC0FFEE"
+    daemon.rota("secret", "set", "KEY", text=f"{value}\n")
+    assert [info.name for info in daemon.client.secrets()] == ["KEY"]
+    script = "printf %s $KEY | md5sum; touch began; exec sleep 1000"
+    job = running(daemon, script, secrets=["KEY"])
+    digest = hashlib.md5(value.encode()).hexdigest()  # noqa: S324 - to compare
+    eventually(lambda: digest in daemon.output(job))
+    shown = daemon.rota("show", job, "-o", "json").stdout
+    assert '"KEY"' in shown
+    told = [shown, daemon.rota("secret", "ls").stdout, daemon.log(), daemon.agents[-1].text()]
+    assert not [text for text in told if value in text]
+    kept = [path for root in daemon.roots for path in root.rglob("*") if path.is_file()]
+    assert not [path for path in kept if value.encode() in path.read_bytes()]
+    arguments = [path for path in Path("/proc").glob("[0-9]*/cmdline") if value in text_of(path)]
+    assert not arguments
+    read = 'cat "$ROTA_SECRETS_DIR/KEY"; echo; echo ${KEY:-none}; exec sleep 1000'
+    second = running(daemon, read, secrets=["file:KEY"])
+    eventually(lambda: daemon.output(second) == f"{value}\nnone\n")
+    held = daemon.submit("true", secrets=["KEY"], hold=True)
+    daemon.rota("secret", "rm", "KEY")
+    daemon.client.release(held)
+    assert "secret KEY is not there any more" in daemon.until(held, "FAILED").message
+    refused = daemon.rota("submit", "--set", "secrets=[KEY]", "--", "true", check=False)
+    assert (refused.returncode, "set it with `rota secret set KEY`" in refused.stderr) == (2, True)
+
+
+def text_of(path):
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -153,7 +153,7 @@ def test_a_newcomer_submits_watches_asks_and_cancels(site, tmp_path):
 
     first = page.url.rpartition("/")[2]
     page.get_by_role("link", name="Clone").click()
-    until(page, "document.querySelector('#f-name').value === 'first-steps'")
+    until(page, "document.querySelector('#f-name')?.value === 'first-steps'")
     page.get_by_label("Name", exact=True).fill("second")
     page.get_by_role("button", name="Submit", exact=True).click()
     page.get_by_role("heading", name="second").wait_for()

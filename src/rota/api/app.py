@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from rota.api import browser, channels, cluster, events, files, jobs, people, problems
+from rota.api import browser, channels, cluster, events, files, jobs, people, problems, secrets
 from rota.api.context import AgentSync, ApiSettings, Context, LogExport
 from rota.api.middleware import Edge
 from rota.api.openapi import document
@@ -29,7 +29,7 @@ def _handlers() -> dict[str, Handler[Any]]:
     """The handler of every operation, in the order of the operations."""
     found = {
         handler.operation.name: handler
-        for module in (jobs, channels, files, events, cluster, browser, people)
+        for module in (jobs, channels, files, events, cluster, browser, people, secrets)
         for handler in vars(module).values()
         if isinstance(handler, Handler)
     }

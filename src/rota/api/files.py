@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from rota.api.routing import ApiCall, reading, serves
 from rota.core.errors import NotFoundError
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.live.calls import CallAnswer, FileCall, ListFiles, ReadFile
 from rota.wire import (
     BINARY,
@@ -26,7 +26,7 @@ from rota.wire import (
 
 
 @serves(PLAN_UPLOAD)
-def plan_upload(call: ApiCall, body: Manifest) -> UploadState:
+def plan_upload(call: ApiCall, body: FileManifest) -> UploadState:
     """Say which pieces of some files are still to be sent.
 
     When none is missing the upload is complete, and its `id` can be the `upload` of a job. Pieces

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rota.live.agent.messages import AgentNode
     from rota.live.agent.sandbox import Sandbox
     from rota.live.agent.transport import HttpTransport
-    from rota.live.agent.usage import UsageWatch
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 
@@ -143,6 +142,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     from rota.live.agent.agent import Agent
     from rota.live.agent.health import HealthWatch, make_check, make_hooks
     from rota.live.agent.link import AgentLink
+    from rota.live.agent.usage import UsageWatch
     from rota.sdk.place import checked_urls
 
     _log_to_stderr()

@@ -68,6 +68,7 @@ COMMANDS = {
     "undrain": ("rota.cli.nodes:undrain", "Put a drained node back into use."),
     "queues": ("rota.cli.nodes:queues", "List the queues."),
     "tls": ("rota.cli.tls:tls", "Make certificates for the daemon and its machines."),
+    "secret": ("rota.cli.secret:secret", "Keep passwords and keys for jobs."),
     "token": ("rota.cli.token:token", "Create, list and revoke tokens."),
     "user": ("rota.cli.user:user", "Add, change and disable people."),
     "session": ("rota.cli.user:session", "List and end sessions of people."),

@@ -44,6 +44,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     per: str = PER_NODE
     grace_s: float = 30.0
     checkpoint_dir: str = ""  # empty: a folder of the job's own, kept between its runs
+    secrets: tuple[str, ...] = ()  # names; values come with the order to start only
     upload: str = ""  # files that its working folder begins with
     terminal: bool = False  # its process has a terminal, to which people attach
     pre_stop: str = ""

@@ -30,7 +30,7 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     executable: bool = False
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FileManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All files of a folder, by path."""
 
     files: Annotated[tuple[FileEntry, ...], Meta(max_length=MOST_FILES)]

@@ -56,9 +56,26 @@ class Board(msgspec.Struct, frozen=True):
 class BoardCut:
     """References to what a board shows; made in the engine's thread."""
 
-    def __init__(self, state: ClusterState, epoch_unix: float, last_event: int) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        epoch_unix: float,
+        last_event: int,
+        version: int,
+        busy: Mapping[int, float],
+    ) -> None:
+        """Take the references.
+
+        Args:
+            state: Of the daemon.
+            epoch_unix: Instant 0 of its log.
+            last_event: The last row of its log.
+            version: What this will be called.
+            busy: What was last measured of the GPUs of jobs.
+        """
         view, cluster = state.engine.view, state.cluster
-        self._version = view.version
+        self._version = version
+        self._busy = busy
         self._last_event = last_event
         self._epoch = epoch_unix
         self._now = epoch_unix + cluster.now_s
@@ -85,7 +102,7 @@ class BoardCut:
         spec = job.spec
         return BoardJob(
             job.index, job.held_gpus or job.gpus, self._epoch + job.start_s, spec.name, spec.user,
-            spec.tenant, _used(job.metrics),
+            spec.tenant, _used(job.metrics, self._busy.get(job.index)),
         )  # fmt: skip
 
     def _owners(self) -> list[int]:
@@ -146,9 +163,10 @@ def _take(
                 left -= 1
 
 
-def _used(metrics: Mapping[str, float] | None) -> float | None:
+def _used(metrics: Mapping[str, float] | None, measured: float | None) -> float | None:
+    """What a job tells of its GPUs, else what its agents measured."""
     for name in UTILISATION:
         value = (metrics or {}).get(name)
         if value is not None:
             return min(1.0, max(0.0, value / 100 if value > PERCENT else value))
-    return None
+    return measured

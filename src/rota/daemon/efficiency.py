@@ -7,8 +7,9 @@ samples are thinned out, and after some months all are dropped.
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rota.core.efficiency import JobUsage, advice
 from rota.core.jobs import Shape
@@ -25,12 +26,16 @@ CREATE TABLE IF NOT EXISTS sample (
 CREATE INDEX IF NOT EXISTS of_job ON sample (job, at);
 """
 
+MOST_BUSY = 20_000  # jobs
+
 
 class UsageBook:
     """Samples by job; from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
+        self.taken = 0  # reports so far
+        self.busy: dict[int, float] = {}  # by job: the last that was heard of its GPUs
         self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._base.execute("PRAGMA journal_mode=WAL")
         self._base.execute("PRAGMA synchronous=NORMAL")
@@ -49,12 +54,23 @@ class UsageBook:
             for each in used
             if (job := each.run.partition(".")[0].partition("#")[0]).isdecimal()
         ]
+        self._note_busy(rows)
         with self._lock:
             self._base.execute("BEGIN")
             self._base.executemany("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             for number in {row[0] for row in rows}:
                 self._thin(number)
             self._base.execute("COMMIT")
+
+    def _note_busy(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        heard: dict[int, list[float]] = {}
+        for row in rows:
+            if row[6] is not None:
+                heard.setdefault(row[0], []).append(row[6])
+        if len(self.busy) > MOST_BUSY:
+            self.busy = {}  # most of them are over; the others tell again soon
+        self.busy |= {job: sum(values) / len(values) for job, values in heard.items()}
+        self.taken += bool(heard)
 
     def _thin(self, job: int) -> None:
         """Of too many every second one goes, of all but the newest tenth."""

@@ -52,6 +52,7 @@ class ClusterOutlook:
         self._job = job
         self._proposal = proposal
         self._settled = job is not None and (is_placed(job) or job.terminal)
+        self._told = state.projection.messages.get(job.index, "") if job is not None else ""
         if self._settled:  # there is nothing to foresee
             return
         self._compose = state.compose
@@ -101,7 +102,8 @@ class ClusterOutlook:
     def why(self, runs: int) -> Verdict:
         """Why it does not run, and what would start it."""
         if self._job is not None and self._settled:
-            text = "it is over" if self._job.terminal else "it runs"
+            over = f"it is over{self._told and f': {self._told}'}"
+            text = over if self._job.terminal else "it runs"
             return Verdict(id=self._job.id, state=state_of(self._job), reason="", text=text)
         engine, asked = self._asked()
         durations = Durations.of(self.thaw())

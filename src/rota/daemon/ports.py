@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from rota.core.efficiency import JobUsage
 from rota.core.findings import Finding
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
@@ -43,6 +43,7 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    SecretInfo,
     SessionInfo,
     TokenInfo,
     TrialAnswer,
@@ -161,8 +162,20 @@ class Service(Protocol):
         """Ask for files in the folders of a job."""
         ...
 
-    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+    def plan_upload(self, manifest: FileManifest, actor: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing; none: it is complete."""
+        ...
+
+    def set_secret(self, name: str, value: str, actor: Actor) -> None:
+        """Keep a secret for the jobs of the actor."""
+        ...
+
+    def secrets(self, actor: Actor) -> list[SecretInfo]:
+        """Names of the actor's secrets."""
+        ...
+
+    def remove_secret(self, name: str, actor: Actor) -> None:
+        """Forget one."""
         ...
 
     def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:

@@ -22,7 +22,7 @@ from rota.core.errors import (
 from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase, Shape
 from rota.core.log import LABELS
-from rota.core.manifest import Manifest
+from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.registry import PLACEMENTS, POLICIES, names
 from rota.core.verdict import Verdict
@@ -48,6 +48,7 @@ from rota.daemon.pictures import (
     tasks_of,
 )
 from rota.daemon.queue_audit import audit_facts
+from rota.daemon.secrets import SecretStore
 from rota.daemon.settings import (
     NotifySettings,
     Permissions,
@@ -74,6 +75,7 @@ from rota.jobfile.arrays import expanded
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
 from rota.live.calls import CallAnswer, FileCall, OpenChannel, RunCall
+from rota.live.driver import RunOrder
 from rota.live.inputs import (
     Input,
     JobRequest,
@@ -126,6 +128,7 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    SecretInfo,
     SessionInfo,
     TokenInfo,
     TrialAnswer,
@@ -211,6 +214,7 @@ class Daemon:
         self._unfinished_at_most: dict[str, int] = {}  # jobs by user; they can only become fewer
         self.failure = ""
         self.uploads: UploadStore | None = None
+        self.vault: SecretStore | None = None
         self._next_prune_unix = 0.0
         self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
@@ -268,6 +272,8 @@ class Daemon:
             to_request(job, where)
             if job.upload and self.loop.driver.capabilities.files:
                 self._kept_uploads().check(job.upload, actor)
+            if job.secrets and self.loop.driver.capabilities.secrets:
+                self._check_secrets(job, actor)
         digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
         jobs = expanded(jobs)
         if len(jobs) > MAX_JOBS:
@@ -640,13 +646,50 @@ class Daemon:
         found = self._ask(lambda: self._find(operation, job, actor))
         return self.loop.driver.reach_files(found.id, call)
 
-    def plan_upload(self, manifest: Manifest, actor: Actor) -> tuple[str, list[str]]:
+    def plan_upload(self, manifest: FileManifest, actor: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing."""
         uploads = self._kept_uploads()
         if time() > self._next_prune_unix:
             self._next_prune_unix = time() + PRUNE_S
             uploads.prune(self._needed_uploads())
         return uploads.plan(manifest, actor)
+
+    def set_secret(self, name: str, value: str, actor: Actor) -> None:
+        """Keep a secret for the jobs of the actor; the log has its name only."""
+        self._kept_secrets().set(name, value, actor)
+        self.note(f"secret {name} set by {actor.name}")
+
+    def secrets(self, actor: Actor) -> list[SecretInfo]:
+        """Names of the actor's secrets."""
+        return self._kept_secrets().all(actor)
+
+    def remove_secret(self, name: str, actor: Actor) -> None:
+        """Forget one."""
+        self._kept_secrets().remove(name, actor)
+        self.note(f"secret {name} removed by {actor.name}")
+
+    def secrets_of(self, order: RunOrder) -> dict[str, str]:
+        """Values for a run that starts now."""
+        names = tuple(item.removeprefix("file:") for item in order.launch.secrets)
+        return self._kept_secrets().values(names, order.user, int(order.job))
+
+    def _kept_secrets(self) -> SecretStore:
+        if self.vault is None:
+            raise ConflictError(
+                "this daemon keeps no secrets, because another one may lead next: let jobs read "
+                "them from a file of their owner"
+            )
+        return self.vault
+
+    def _check_secrets(self, job: JobFile, actor: Actor) -> None:
+        known = {info.name for info in self._kept_secrets().all(actor)}
+        for item in job.secrets:
+            name = item.removeprefix("file:")
+            if name not in known:
+                raise InputError(
+                    f"secret {name!r}: you have none of that name: set it with `rota "
+                    f"secret set {name}`"
+                )
 
     def take_piece(self, digest: str, data: bytes, actor: Actor) -> None:
         """Keep a piece of an upload."""
@@ -830,15 +873,17 @@ class Daemon:
 
     def board(self, seen: int) -> Board | None:
         """Which job has which GPU; None: nothing has happened since the version that was seen."""
-        state, store = self.state, self.store
-        cut = self._ask(
-            lambda: (
-                None
-                if state.engine.view.version == seen
-                else BoardCut(state, store.epoch_unix, store.log_number)
-            )
-        )
-        return None if cut is None else cut.board()
+        state, store, usage = self.state, self.store, self.usage
+
+        def cut() -> BoardCut | None:
+            version = state.engine.view.version + (0 if usage is None else usage.taken)
+            if version == seen:
+                return None
+            busy = {} if usage is None else usage.busy
+            return BoardCut(state, store.epoch_unix, store.log_number, version, busy)
+
+        found = self._ask(cut)
+        return None if found is None else found.board()
 
     def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
         """Who had which GPUs; whose the jobs are is told of those that the actor may see."""

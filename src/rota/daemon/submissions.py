@@ -102,6 +102,11 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"resources: gpus {gpus:g}: the backend {driver.name!r} gives whole GPUs only"
             )
+        if job.secrets and not able.secrets:
+            raise InputError(
+                f"secrets: the backend {driver.name!r} cannot hand them over safely: let the job "
+                "read them from a file of its owner"
+            )
         if job.upload and not able.files:
             raise InputError(
                 f"upload: the backend {driver.name!r} sends no files: put them where its nodes can "

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rota.core.errors import InputError, NotFoundError, UnavailableError
-from rota.core.manifest import CHUNK, DIGEST, DIGITS, UPLOAD, Manifest
+from rota.core.manifest import CHUNK, DIGEST, DIGITS, UPLOAD, FileManifest
 from rota.wire import Actor
 
 PRIVATE = 0o700
@@ -29,7 +29,7 @@ class UploadStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def plan(self, manifest: Manifest, owner: Actor) -> tuple[str, list[str]]:
+    def plan(self, manifest: FileManifest, owner: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing; none: it is kept."""
         manifest.check()
         home = home_of(owner)
@@ -64,7 +64,7 @@ class UploadStore:
         """Raise unless somebody has sent all of this upload."""
         whole = False
         with contextlib.suppress(NotFoundError, msgspec.DecodeError):
-            found = msgspec.json.decode(self.read(upload, upload[-DIGITS:]), type=Manifest)
+            found = msgspec.json.decode(self.read(upload, upload[-DIGITS:]), type=FileManifest)
             whole = upload[:-DIGITS] == home_of(owner) and not self.plan(found, owner)[1]
         if not whole:
             raise InputError(
@@ -79,7 +79,7 @@ class UploadStore:
             home = self._folder / upload[:-DIGITS]
             kept.add(home / upload[-DIGITS:])
             with contextlib.suppress(NotFoundError, msgspec.DecodeError):
-                found = msgspec.json.decode(self.read(upload, upload[-DIGITS:]), type=Manifest)
+                found = msgspec.json.decode(self.read(upload, upload[-DIGITS:]), type=FileManifest)
                 kept |= {home / digest for file in found.files for digest in file.chunks}
         gone = 0
         for path in self._all():

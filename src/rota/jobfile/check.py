@@ -27,6 +27,7 @@ MOST_RETRIES = 1000
 LONGEST_GRACE_S = 86400
 LARGEST_PRIORITY = 10**9
 MOST_SPEEDS = 100
+MOST_SECRETS = 100
 LARGEST_SPEED = 1000
 DIGITS = 6  # behind the point of a part of a GPU
 NOTIFY_EVENTS = ("start", "end", "fail", "preempt", "soon")
@@ -170,6 +171,7 @@ def _check_shape(where: str, job: JobFile) -> None:
             raise InputError(
                 f"{where}: {job.nodes} nodes with {gpus:g} GPUs each: at most {MOST_GPUS:,} in all"
             )
+    _check_secrets(where, job)
     if job.upload and (
         not UPLOAD.fullmatch(job.upload) or PurePosixPath(job.workdir).is_absolute()
     ):
@@ -184,6 +186,19 @@ def _check_shape(where: str, job: JobFile) -> None:
         )
     if job.per == PER_GPU and not isinstance(gpus, GpuRange) and not gpus:
         raise InputError(f"{where}: per is gpu and gpus is 0: ask for GPUs or leave per out")
+
+
+def _check_secrets(where: str, job: JobFile) -> None:
+    if len(job.secrets) > MOST_SECRETS:
+        raise InputError(f"{where}: secrets names {len(job.secrets)}: at most {MOST_SECRETS}")
+    for item in job.secrets:
+        name = item.removeprefix("file:")
+        if not _ENV_NAME.fullmatch(name) or len(name) > LONGEST_NAME or name.startswith("ROTA_"):
+            raise InputError(
+                f"{where}: secrets: {shown(item)} is not a name: write NAME or file:NAME"
+            )
+        if item in job.envs:
+            raise InputError(f"{where}: {item} is in envs and in secrets: give one of them")
 
 
 def _check_speeds(where: str, speeds: Mapping[str, float]) -> None:

@@ -100,6 +100,7 @@ def to_launch(job: JobFile, id: str = "", *, checked: bool = False) -> Launch:  
         grace_s=float(job.checkpoint.grace_s),
         checkpoint_dir=job.checkpoint.dir,
         upload=job.upload,
+        secrets=job.secrets,
         terminal=job.interactive,
         pre_stop=job.checkpoint.pre_stop,
         warn_s=float(job.checkpoint.warn_s),

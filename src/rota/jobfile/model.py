@@ -54,6 +54,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     hold: bool = False
     priority_class: str = ""  # one that the daemon declares, instead of `priority`
     speeds: Mapping[str, float] = msgspec.field(default_factory=dict)  # by GPU type; 1 if not named
+    secrets: tuple[str, ...] = ()  # names of secrets of its owner: variables, or `file:NAME`
     upload: str = ""  # files that were sent for it: `rota submit --upload DIR` sets it
     interactive: bool = False  # it runs on a terminal, to which its owner attaches
     time_limit: str | float | None = None  # of running, in all its runs: `2h` or seconds

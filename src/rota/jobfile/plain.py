@@ -19,7 +19,7 @@ KEYS = tuple(key for key in JobFile.__struct_fields__ if key != "task")
 NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoint": Checkpoint}
 # values that are not one text
 DEPENDENCIES = ("depends_on", "after_any", "after_fail")
-LISTS = (*DEPENDENCIES, "notify", "notify_on")
+LISTS = (*DEPENDENCIES, "notify", "notify_on", "secrets")
 _STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", *LISTS)
 _CLOUD_KEYS = ("config", "api_server", "event_callback", "experimental", "service", "volumes")
 _CLOUD_RESOURCES = (
@@ -29,7 +29,6 @@ _CLOUD_RESOURCES = (
 )  # fmt: skip
 _REFUSED = {
     "file_mounts": "files are not copied: put them where the nodes can read them (see workdir)",
-    "secrets": "secrets in a job file can be read by others: keep them in a file of your own",
 }
 _ACCELERATOR = re.compile(r"(?P<type>[^:{}\s]+)(?::(?P<count>[0-9.]+))?")
 
@@ -67,6 +66,11 @@ def job_from(entries: Mapping[str, Any], where: str) -> JobFile:
             values[key] = _nested(value, NESTED[key], f"{where}: {key}")
         elif key == "envs":
             values[key] = _envs(entry_of(where, entries, key), f"{where}: envs")
+        elif key == "secrets" and isinstance(value, dict):
+            raise InputError(
+                f"{where}: secrets has values, which others could read: keep them with `rota "
+                "secret set NAME`, and list the names only"
+            )
         elif key in LISTS:
             several = value if isinstance(value, list | tuple) else [value]
             values[key] = tuple(text_of(f"{where}: {key}", item) for item in several)

@@ -115,6 +115,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     joins: bool = True  # nodes may come at run time
     logs: bool = True
     channels: bool = False  # commands, terminals and connections into a job that runs
+    secrets: bool = False  # values that only the job may read
     files: bool = False  # folders of files that travel with a job, and its results back
     hooks: bool = True  # `pre_stop` and `warn_signal` of a job
 

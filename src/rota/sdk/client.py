@@ -77,6 +77,7 @@ from rota.wire import (
     LIST_NODES,
     LIST_PEOPLE,
     LIST_QUEUES,
+    LIST_SECRETS,
     LIST_SESSIONS,
     LIST_TOKENS,
     MAX_BODY_BYTES,
@@ -93,8 +94,10 @@ from rota.wire import (
     RELEASE_JOB,
     RELOAD,
     REMOVE_NODE,
+    REMOVE_SECRET,
     REVOKE_TOKEN,
     SEND_PIECE,
+    SET_SECRET,
     STREAM_EVENTS,
     SUBMIT_JOBS,
     TRY_OUT,
@@ -133,6 +136,7 @@ from rota.wire import (
     NewChannel,
     NewInvitation,
     NewPerson,
+    NewSecret,
     NewToken,
     NodeEvent,
     NodeInfo,
@@ -141,6 +145,7 @@ from rota.wire import (
     PersonChange,
     QueueInfo,
     RankQuery,
+    SecretInfo,
     SessionInfo,
     StreamQuery,
     SubmitHeaders,
@@ -521,6 +526,19 @@ class AsyncClient(_OnSession):
                 return
             yield piece
             offset += len(piece)
+
+    async def set_secret(self, name: str, value: str) -> None:
+        """Keep a secret for our own jobs; nobody is shown it again."""
+        body = msgspec.json.encode(NewSecret(name, value))
+        await self._session.ask(SET_SECRET, body=body)
+
+    async def secrets(self) -> list[SecretInfo]:
+        """Names of our secrets."""
+        return await self._session.ask(LIST_SECRETS)
+
+    async def remove_secret(self, name: str) -> None:
+        """Forget one."""
+        await self._session.ask(REMOVE_SECRET, secret=name)
 
     # --- into jobs ------------------------------------------------------------------------------
 
@@ -947,6 +965,10 @@ class Client(_OnSession):
     upload = _blocking(AsyncClient.upload)
     files = _blocking(AsyncClient.files)
     read_file = _iterating(AsyncClient.read_file)
+
+    set_secret = _blocking(AsyncClient.set_secret)
+    secrets = _blocking(AsyncClient.secrets)
+    remove_secret = _blocking(AsyncClient.remove_secret)
 
     exec = _blocking(AsyncClient.exec)
     open_channel = _blocking(AsyncClient.open_channel)

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rota.core.errors import InputError, OutputError
-from rota.core.manifest import CHUNK, FileEntry, Manifest, bad_path
+from rota.core.manifest import CHUNK, FileEntry, FileManifest, bad_path
 
 IGNORE_FILE = ".rotaignore"
 ALWAYS_IGNORED = (".git/", "__pycache__/", IGNORE_FILE)
@@ -68,7 +68,7 @@ class ScannedFolder:
                 f"limit: name what is not needed in {IGNORE_FILE} (the largest: {told}), or give "
                 "--upload-limit"
             )
-        self.manifest = Manifest(tuple(self._entry(path) for path in sorted(paths)))
+        self.manifest = FileManifest(tuple(self._entry(path) for path in sorted(paths)))
         self.manifest.check()
 
     def _scan(self, below: str, ignored: Ignored) -> Iterator[str]:

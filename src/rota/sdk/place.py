@@ -44,6 +44,11 @@ class Place(msgspec.Struct, frozen=True):
         return bool(self.token) and not self.socket and listens_anybody(self.server)
 
     @property
+    def address(self) -> str:
+        """Where it is called, for messages."""
+        return f"{UNIX}{self.socket}" if self.socket else self.server
+
+    @property
     def loopback(self) -> bool:
         """It is on this machine."""
         return is_loopback(self.server)

@@ -563,7 +563,7 @@ def unreachable(error: Exception, place: Place) -> UnavailableError:
     remedy = "start one with `rota serve`, or name it with --server"
     if "CERTIFICATE_VERIFY_FAILED" in why:
         remedy = "name the file with its certificate, or with that of who signed it, in ROTA_CA"
-    return UnavailableError(f"no daemon answers at {place.server} ({why}): {remedy}")
+    return UnavailableError(f"no daemon answers at {place.address} ({why}): {remedy}")
 
 
 # --- server-sent events --------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from rota.core.jobs import HELD, STOPPING, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.reasons import Reason
 from rota.core.verdict import Remedy, Verdict
-from rota.core.words import TEXTS, brief, duration
+from rota.core.words import TEXTS, brief
 from rota.engine.executor import on_cluster
 from rota.engine.loop import Engine
 from rota.sim.foresight import Foreseen, Frozen, is_placed
@@ -249,9 +249,7 @@ def wait_for(found: Foreseen, now_s: float) -> Remedy:
     if found.starts_s is None:
         return Remedy(kind="none", text="nothing that was tried would start it")
     in_s = found.starts_s - now_s
-    return Remedy(
-        kind="wait", starts_in_s=in_s, text=f"as it is, it is expected to start in {duration(in_s)}"
-    )
+    return Remedy(kind="wait", starts_in_s=in_s, text=f"as it is, it {found.text}")
 
 
 # --- the verdict ----------------------------------------------------------------------------------
@@ -292,7 +290,7 @@ def judge(
         and job.index in (engine.lifecycle.detained)
     ):
         remedies = [Remedy(kind="release", text=f"release it: `rota release {job.id}`")]
-    else:
+    elif reason not in (Reason.BACKOFF.label, Reason.ARRAY.label):  # no change ends these
         remedies = Remedies(frozen, asked, engine).find()
     if not remedies or remedies[0].kind == "after":
         remedies.append(wait_for(forecast(), frozen.now_s))

@@ -51,7 +51,7 @@ class JobView {
     this.when = h("div.when");
     this.reason = h("div");
     this.story = h("ol.story");
-    this.plots = h("section.card", { hidden: true }, h("h2", {}, "Measured by the job"), (this.charts = h("div.charts")));
+    this.plots = h("section.card", { hidden: true }, h("h2", {}, "Measured"), (this.charts = h("div.charts")));
     this.submitted = h("section.card", { hidden: true });
     this.node = h("div", {}, h("div.heading", {}, h("div.titled", {}, this.title, this.state), this.actions), this.facts, this.why);
     fill(this.why, h("h2", {}, "Why it waits, and when it starts"), this.reason, this.when);
@@ -84,6 +84,8 @@ class JobView {
 
   looked = 0;
 
+  sampled = 0;
+
   async look() {
     if (this.asking) return;
     this.asking = true;
@@ -91,7 +93,7 @@ class JobView {
     try {
       this.job = await get(`/jobs/${this.id}`);
       this.draw();
-      await Promise.all([this.follow(), this.ask()]);
+      await Promise.all([this.follow(), this.ask(), this.measure()]);
     } catch (error) {
       if (!this.job && error instanceof ApiError && error.status) fill(this.node, h("p.empty", {}, words(error)));
       else this.context.fail(error);
@@ -117,6 +119,7 @@ class JobView {
       ["Waited", duration((job.started_at || job.ended_at || now) - job.submitted_at)],
       ["Ran", job.started_at ? `${duration(job.run_s)}${job.estimate_s ? ` of about ${duration(job.estimate_s)}` : ""}` : "–"],
       ["GPU time", job.gpu_s ? `${duration(job.gpu_s)}` : "–"],
+      job.used?.samples > 0 && ["Used", `${number(job.used.cpus_mean, 1)} CPUs, at most ${number(job.used.mem_peak_gib, 1)} GiB${typeof job.used.gpu_busy === "number" ? `, GPUs busy ${percent(job.used.gpu_busy)}` : ""}`],
       job.ended_at && ["Ended", moment(job.ended_at)],
       job.deadline_at && ["Wanted by", moment(job.deadline_at)],
       job.time_limit_s && ["Time limit", `${duration(job.time_limit_s)}, ${duration(Math.max(0, job.time_limit_s - job.run_s))} left`],
@@ -127,6 +130,7 @@ class JobView {
       job.failures > 0 && ["Failed", `${plural(job.failures, "time")} of ${job.retries + 1}${job.retry_at ? `; again ${clock(job.retry_at, now)}` : ""}`],
     ].filter(Boolean);
     fill(this.facts, facts.map((/** @type {any} */ [name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+    for (const text of job.used?.advice || []) this.facts.appendChild(h("div.advice", {}, h("dt", {}, "Advice"), h("dd", {}, text)));
     if (job.message) this.facts.appendChild(h("div.message", {}, h("dt", {}, "Message"), h("dd", {}, job.message)));
     this.why.hidden = !WAITS.has(job.state);
     if (!this.output) this.below(mine);
@@ -183,6 +187,36 @@ class JobView {
       for (const row of page.events) this.take(row);
       if (page.end || !page.events.length) break;
     }
+    this.drawPlots();
+  }
+
+  /** What was measured of it, now and then. */
+  async measure() {
+    if (!this.job.used?.samples || this.job.used.samples === this.sampled) return;
+    this.sampled = this.job.used.samples;
+    const { series = [] } = await get(`/jobs/${this.id}/usage`);
+    const kinds = /** @type {[string, number][]} */ ([["GPUs busy (share)", 3], ["CPUs in use", 1], ["Memory in GiB", 2]]);
+    for (const [name, place] of kinds) {
+      const points = series.filter((/** @type {any[]} */ row) => typeof row[place] === "number").map((/** @type {any[]} */ row) => [row[0], row[place]]);
+      if (points.length) this.plot(name).points = points;
+    }
+    this.drawPlots();
+  }
+
+  /** @param {string} name */
+  plot(name) {
+    let known = this.measures.get(name);
+    if (!known) {
+      this.plots.hidden = false;
+      const canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
+      this.charts.appendChild(h("figure", {}, h("figcaption", {}, name), h("div.figure", {}, canvas)));
+      known = { points: [], chart: new TimeChart(canvas, { height: 130, about: name, format: (value) => Number(value.toPrecision(4)).toString() }) };
+      this.measures.set(name, known);
+    }
+    return known;
+  }
+
+  drawPlots() {
     for (const [name, { points, chart }] of this.measures) {
       const last = points[points.length - 1][0];
       const first = points[0][0];
@@ -193,14 +227,7 @@ class JobView {
   /** @param {any} row */
   take(row) {
     if (row.event === "report") {
-      let known = this.measures.get(row.text);
-      if (!known) {
-        this.plots.hidden = false;
-        const canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-        this.charts.appendChild(h("figure", {}, h("figcaption", {}, row.text), h("div.figure", {}, canvas)));
-        known = { points: [], chart: new TimeChart(canvas, { height: 130, about: row.text, format: (value) => Number(value.toPrecision(4)).toString() }) };
-        this.measures.set(row.text, known);
-      }
+      const known = this.plot(row.text);
       known.points.push([row.at, row.value]);
       if (known.points.length > 20000) known.points = known.points.filter((_, i) => i % 2 === 0);
     }

@@ -34,6 +34,7 @@ export function asTree(queues) {
 export function queues(context) {
   let span = 21600;
   const body = h("div");
+  const findings = h("section.card", { hidden: true });
   const canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
   const legend = h("div.legend");
   const chart = new TimeChart(canvas, { height: 220, step: true, about: "GPUs in use by queue", least: 0 });
@@ -56,6 +57,15 @@ export function queues(context) {
   };
   look();
   context.every(4000, look);
+  const inspect = async () => {
+    const found = await get("/audit/queues");
+    findings.hidden = !found.length;
+    fill(findings, h("h2", {}, "What to look at"), h("ul.parts", {}, found.map((/** @type {any} */ each) => h("li", {}, h("b", {}, `${each.subject}: `), each.text, each.remedy && h("span.quiet", {}, ` ${each.remedy}`)))));
+  };
+  if (context.can("operator")) {
+    inspect().catch(context.fail);
+    context.every(30000, () => inspect().catch(context.fail));
+  }
   const spans = h("div.tabs", { role: "group", "aria-label": "Time" });
   const drawSpans = () => fill(spans, SPANS.map(([text, seconds]) => h("button", { type: "button", "aria-pressed": String(seconds === span), onclick: () => {
     span = seconds;
@@ -65,7 +75,7 @@ export function queues(context) {
   drawSpans();
   return {
     title: "Queues",
-    node: h("div", {}, heading("Queues"), card("Now", body), card("GPUs in use over time", spans, h("div.figure", {}, canvas), legend),
+    node: h("div", {}, heading("Queues"), card("Now", body), findings, card("GPUs in use over time", spans, h("div.figure", {}, canvas), legend),
       h("p.quiet", {}, "Guaranteed: what a queue always gets when it asks for it. Borrowed: what it uses beyond that, while others do not need it. Weight: how what is left is shared.")),
   };
 }

@@ -19,6 +19,7 @@ BODIES = {
     "fetch_piece": {},
     "plan_upload": {"files": []},
     "send_piece": {},
+    "set_secret": {"name": "A", "value": "b"},
     "open_channel": {"id": "0" * 16},
     "write_channel": {},
     "invite_node": {"node": "n1", "valid_s": 60},
@@ -47,7 +48,7 @@ QUERIES = {
 }
 FILLED = {
     "{job}": "1", "{channel}": "0" * 16, "{node}": "n1", "{name}": "vera", "{person}": "pia",
-    "{session}": "0" * 12, "{asset}": "app.js", "{digest}": "0" * 64,
+    "{session}": "0" * 12, "{asset}": "app.js", "{digest}": "0" * 64, "{secret}": "A",
 }  # fmt: skip
 
 

@@ -416,6 +416,14 @@ def test_a_token_file(rota, daemon, here):
     assert rota("nodes", "--token-file", token)[0] == 0
 
 
+def test_a_shell_wants_a_terminal(rota, daemon, service):
+    code, _, err = rota("shell", "--gpus", "1", "--set", "resources.cpus=2")
+    assert (code, service.changes) == (2, [])
+    assert "This is no terminal: use `rota submit`." in err
+    code, _, err = rota("shell", "--gpus", "many")
+    assert (code, err) == (2, "error: --gpus is 'many': give a number, or 2-8 for an elastic job\n")
+
+
 # --- nobody there --------------------------------------------------------------------------------
 
 

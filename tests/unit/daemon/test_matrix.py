@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from rota.api import ApiSettings, create_app
 from rota.core.proof import token_digest, token_label
+from rota.daemon.secrets import SecretStore
 from rota.daemon.settings import read_settings
 from rota.daemon.uploads import UploadStore
 from rota.jobfile.model import JobFile, Resources
@@ -84,6 +85,9 @@ MATRIX = {
     "read_job_file": INSIDE,
     "plan_upload": {"": FOR_USERS},
     "send_piece": {"": FOR_USERS},
+    "set_secret": {"": FOR_USERS},
+    "list_secrets": {"": FOR_USERS},
+    "remove_secret": {"": "- - . ? ? ? ? ."},  # they have none of that name
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
     "stream_board": {"": FOR_PEOPLE},
@@ -273,6 +277,12 @@ class World:
     def plan_upload(self, made, case, token):
         made.json = {"files": []}
 
+    def set_secret(self, made, case, token):
+        made.json = {"name": "KEY", "value": "x"}
+
+    def remove_secret(self, made, case, token):
+        made.path = made.path.replace("{secret}", "NONE")
+
     def send_piece(self, made, case, token):
         made.path = made.path.replace("{digest}", sha256(b"").hexdigest())
 
@@ -331,6 +341,7 @@ def world(tmp_path_factory, new_daemon):
     ):  # fmt: skip
         daemon.add_person(NewPerson(name="pia"), ADMIN)
         daemon.uploads = UploadStore(folder / "uploads")
+        daemon.vault = SecretStore(folder / "secrets", folder / "secrets.key")
         yield World(daemon)
 
 

@@ -5,6 +5,7 @@ import pytest
 from daemon_slow import Slow, state
 from rota.core.errors import InputError
 from rota.daemon.settings import Queue
+from rota.live.driver import RunStatus
 
 POLICIES = ["fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min"]
 
@@ -122,6 +123,38 @@ def test_held_jobs_are_told_who_holds_them(busy, alice, file):
         assert (waits.reason, waits.remedy.kind) == ("dependency", "after")
         assert waits.evidence[0] == "it waits until 1 is done"
         assert daemon.why("1", alice).text == "it runs"
+        daemon.loop.driver.let_go()
+
+
+class Failing(Slow):
+    """Every run fails."""
+
+    def launch(self, order):
+        with self._changed:
+            self._began[order.run] = 0.0
+            self._later(0.0, RunStatus(order.run, "running"))
+            self._later(0.0, RunStatus(order.run, "ended", code=3, why="exit code 3"))
+
+
+def test_no_change_helps_a_job_that_is_tried_again_later(running, alice, file):
+    with running(nodes=(1, 4), driver=Failing(), queues=[Queue("other")]) as daemon:
+        daemon.submit([file(2, retries=1, backoff="1h")], alice)
+        state(daemon, alice, "1", "HELD")
+        found = daemon.why("1", alice, runs=1)
+        assert (found.reason, found.remedy.kind, found.others) == ("backoff", "wait", [])
+        assert 3000 < found.remedy.starts_in_s <= 3600
+        daemon.submit([file(1)], alice)
+        state(daemon, alice, "2", "FAILED")
+        assert daemon.why("2", alice).text == "it is over: exit code 3"
+
+
+def test_a_guess_is_called_a_guess(busy, alice, file):
+    make, fill = busy
+    with make("fifo") as daemon:
+        fill(daemon)
+        found = daemon.why_new(file(1), alice, runs=9)
+        assert found.remedy.kind == "wait"
+        assert "a guess: nobody knows how long jobs run here" in found.remedy.text
         daemon.loop.driver.let_go()
 
 

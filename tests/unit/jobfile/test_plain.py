@@ -39,6 +39,7 @@ hold: yes
 speeds: {v100: 1, k80: 0.3}
 interactive: no
 upload: ''
+secrets: []
 time_limit: 2h30m
 backoff: 30s
 after_any: first
@@ -177,7 +178,7 @@ def test_what_belongs_to_clouds_is_told():
         ('run: x\nname: "\\u202egpj"', "control characters are not allowed"),
         (f"run: x\nname: {'n' * (LONGEST_NAME + 1)}", "shorten it to 200 or fewer"),
         ('run: x\nqueue: " a"', "remove the blanks around it"),
-        ("run: x\nsecrets: {A: b}", "keep them in a file of your own"),
+        ("run: x\nsecrets: {A: b}", "and list the names only"),
         ("run: x\nfile_mounts: {a: b}", "files are not copied"),
         ('run: "a\\0b"', "has a zero character"),
         ("run: [a", "is not YAML"),

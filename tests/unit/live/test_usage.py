@@ -10,7 +10,7 @@ from rota.core.jobs import Request, Shape
 from rota.daemon.efficiency import MOST_POINTS, MOST_SAMPLES, UsageBook, summaries
 from rota.live.agent.health import HealthAnswer
 from rota.live.agent.messages import PartKey, PartUsage
-from rota.live.agent.usage import UsageWatch, Watched, gpu_shares, process_table, used_below
+from rota.live.agent.usage import MeasuredPart, UsageWatch, gpu_shares, process_table, used_below
 
 TABLE = "0, GPU-a, 90\n1, GPU-b, 0\n2, GPU-c, [N/A]\nnoise\n"
 
@@ -61,7 +61,7 @@ def test_runs_are_looked_at_early_and_then_seldom(monkeypatch):
         asked.append(command[0])
         return HealthAnswer(0, TABLE)
 
-    parts = [Watched(PartKey("7.0", 0), 10, ["0", "1"])]
+    parts = [MeasuredPart(PartKey("7.0", 0), 10, ["0", "1"])]
     watch = UsageWatch(lambda: parts, told.extend, ask, clock)
     looks = []
     for _ in range(40):
@@ -88,6 +88,7 @@ def test_samples_are_kept_and_outlive_the_daemon(tmp_path):
             now + second,
         )
     book.take([PartUsage("x.0", 0, 1.0, 1.0)], now)  # no job of ours
+    assert (book.busy, book.taken) == ({7: 0.5}, 4)  # what the map shows
     book.close()
     again = UsageBook(tmp_path / "usage.db")
     used = again.of(7, shape(), series=True)

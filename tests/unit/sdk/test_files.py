@@ -5,7 +5,7 @@ import os
 import pytest
 
 from rota.core.errors import InputError, OutputError
-from rota.core.manifest import CHUNK, FileEntry, Manifest, bad_path
+from rota.core.manifest import CHUNK, FileEntry, FileManifest, bad_path
 from rota.sdk.files import Ignored, ResultFolder, ScannedFolder
 
 
@@ -94,7 +94,7 @@ BAD = ["", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a/.", "a\nb", "a\
 def test_a_path_that_leads_elsewhere_is_refused_on_both_sides(path, tmp_path):
     assert bad_path(path)
     with pytest.raises(InputError, match="file "):
-        Manifest((FileEntry(path, 0),)).check()
+        FileManifest((FileEntry(path, 0),)).check()
     results = ResultFolder(tmp_path / "out")
     with pytest.raises(OutputError, match="it is not written"):
         results.write(path, iter([b"x"]), 0, executable=False)
@@ -112,14 +112,14 @@ def test_a_path_that_leads_elsewhere_is_refused_on_both_sides(path, tmp_path):
 )
 def test_a_manifest_that_is_no_folder_is_refused(files, why):
     with pytest.raises(InputError, match=why):
-        Manifest(tuple(FileEntry(path, size) for path, size in files)).check()
+        FileManifest(tuple(FileEntry(path, size) for path, size in files)).check()
 
 
 def test_a_manifest_of_a_bomb_is_refused():
     digest = "0" * 64
     bomb = tuple(FileEntry(f"f{n}", 9 << 30, (digest,) * (9 << 8)) for n in range(2))
     with pytest.raises(InputError, match="is the most"):
-        Manifest(bomb).check()
+        FileManifest(bomb).check()
 
 
 def test_results_never_go_through_a_link(tmp_path):

@@ -152,7 +152,10 @@ def test_who_is_not_known_on_the_socket_is_nobody(service, tmp_path, monkeypatch
 
 def test_a_socket_without_a_daemon(local):
     nobody = f"unix:{local.parent}/none.sock"
-    with Client(nobody, patience_s=0) as rota, pytest.raises(UnavailableError, match="no daemon"):
+    with (
+        Client(nobody, patience_s=0) as rota,
+        pytest.raises(UnavailableError, match=f"at {nobody} "),
+    ):
         rota.whoami()
 
     async def ask():

@@ -30,10 +30,10 @@ from rota.live.agent.messages import (
     PartMeasured,
     PartUsage,
 )
-from rota.live.agent.parts import VALUES_KEPT, LocalPart
+from rota.live.agent.parts import VALUES_KEPT, LocalPart, secret_names
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import Sandbox
-from rota.live.agent.usage import Watched
+from rota.live.agent.usage import MeasuredPart
 from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
 
@@ -245,6 +245,8 @@ class Agent:
             part.refuse(f"node {part.node!r} of this agent does not have the GPUs asked for")
         elif self.sandbox is not None and (why := self.sandbox.refusal(order)):
             part.refuse(why)
+        elif gone := [n for n in secret_names(order.launch) if n not in order.secrets]:
+            part.fail(f"secret {gone[0]} is not there any more: `rota secret set {gone[0]}`")
 
     def checked(self, unhealthy: str) -> None:
         """A check was made: why this machine is not well, empty if it is."""
@@ -254,11 +256,11 @@ class Agent:
                 log.warning("health", extra={"why": unhealthy or "well"})
                 self.news.set()
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[MeasuredPart]:
         """What runs here, for those who measure it."""
         with self._lock:
             return [
-                Watched(part.key, part.shim_pid, self._devices(part))
+                MeasuredPart(part.key, part.shim_pid, self._devices(part))
                 for part in self._parts.values()
                 if part.state == "running" and part.shim_pid
             ]

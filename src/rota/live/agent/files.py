@@ -12,7 +12,7 @@ from hashlib import sha256
 import msgspec
 
 from rota.core.errors import ClusterError, InputError, RotaError
-from rota.core.manifest import DIGITS, Manifest, bad_path
+from rota.core.manifest import DIGITS, FileManifest, bad_path
 from rota.live.agent.folders import PRIVATE, AgentFolder, folder_name, remove
 from rota.live.calls import CallAnswer, FoundFile, ListFiles, ReadFile, conflict, missing
 
@@ -82,7 +82,7 @@ class SentFiles:
         if self.fetch is None:
             raise InputError("this agent cannot fetch files: update it")
         listed = upload[-DIGITS:]
-        manifest = msgspec.json.decode(_checked(self.fetch(job, listed), listed), type=Manifest)
+        manifest = msgspec.json.decode(_checked(self.fetch(job, listed), listed), type=FileManifest)
         manifest.check()
         top = self._root.jobs / folder_name(job)
         top.mkdir(PRIVATE, exist_ok=True)

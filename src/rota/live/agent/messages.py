@@ -182,6 +182,7 @@ class LaunchPart(msgspec.Struct, frozen=True, omit_defaults=True):
     master_port: int
     restart: int = 0
     account: str = ""  # whom it shall run as, where the agent may: a name or a number
+    secrets: Mapping[str, str] = msgspec.field(default_factory=dict)  # never written down as it is
     of_owner: bool = False  # it is a job of whoever owns the daemon
     limit_s: float = 0.0  # it is ended so long after its launch; 0: never
     user: str = ""  # whose it is

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rota.core.launch import Launch
 from rota.live.agent import environment, processes, shim
 from rota.live.agent.devices import Share
 from rota.live.agent.folders import (
@@ -44,7 +45,13 @@ log = logging.getLogger("rota.agent")
 
 LOG_LIMIT, LOG_KEEP = 64 << 20, 3  # bytes of an output file, and how many older ones are kept
 REPORT_TAIL, REPORT_LIMIT = 1 << 16, 4 << 20  # bytes of the file of reports
+FILE, SECRETS_DIR = "file:", "ROTA_SECRETS_DIR"
 VALUES_KEPT, NAME_LENGTH = 64, 100  # of what a job reports
+
+
+def secret_names(launch: Launch) -> list[str]:
+    """Of all secrets of a job, those in files too."""
+    return [item.removeprefix(FILE) for item in launch.secrets]
 
 
 class LocalPart:
@@ -144,6 +151,15 @@ class LocalPart:
             f"{SEEN}/run.sh": launch.launch.run,
             f"{SEEN}/pre_stop.sh": launch.launch.pre_stop,
         }
+        for item in launch.launch.secrets:
+            if item.startswith(FILE):
+                name = item.removeprefix(FILE)
+                texts[f"{SEEN}/{name}"] = launch.secrets[name]
+                order["env"][SECRETS_DIR] = str(self._folder / SEEN)
+        values = {n: launch.secrets[n] for n in launch.launch.secrets if not n.startswith(FILE)}
+        texts["order.json"] = json.dumps(order)
+        if values:
+            texts[shim.SECRETS] = json.dumps(values)
         self._root.create(self.key, texts, owner)
         self.state = "starting"
         self.shares = list(shares)

@@ -87,6 +87,7 @@ MOST_TURNS, MOST_LINES = (
 RUNNING, ENDING, LAST = range(3)
 FOREVER = float("inf")
 CHANNELS = "channels"
+SECRETS = "secrets.json"  # variables that are on disk only until they were read
 KEPT_OUTPUT, KEPT_INPUT, PIECE = 1 << 20, 1 << 18, 1 << 16  # bytes of a channel
 HEAD = 5  # bytes before each piece of a channel's output: which stream, and how long it is
 OUT, ERR, ENDED = 1, 2, 3
@@ -516,6 +517,9 @@ class Shim:
         self.folder = folder
         self.guard = guard
         self.order: dict[str, Any] = json.loads(read(f"{self.folder}/order.json"))
+        self.order["env"] |= json.loads(read(f"{self.folder}/{SECRETS}") or "{}")
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self.folder}/{SECRETS}")
         self.main: dict[int, int] = {}  # pid -> number of the process (or SETUP)
         self.groups: set[int] = set()  # every pid that was ever in `main`
         self.codes: dict[int, int] = {}  # number -> exit code

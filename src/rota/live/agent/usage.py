@@ -24,7 +24,7 @@ GPUS = ("--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits
 FIELDS = 3
 
 
-class Watched(NamedTuple):
+class MeasuredPart(NamedTuple):
     """A part that runs: the process of its shim, and its GPUs as CUDA_VISIBLE_DEVICES has them."""
 
     key: PartKey
@@ -81,7 +81,7 @@ class UsageWatch:
 
     def __init__(
         self,
-        running: Callable[[], list[Watched]],
+        running: Callable[[], list[MeasuredPart]],
         tell: Callable[[list[PartUsage]], None],
         asks: Callable[[Sequence[str], float], HealthAnswer] = ask,
         clock: Callable[[], float] = time.monotonic,

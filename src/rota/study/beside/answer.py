@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
+from rota.core.events import INF
 from rota.core.jobs import Job, JobSpec, Request, TaskGroup
 from rota.core.reasons import Reason
 from rota.core.topology import NodeSpec
@@ -18,10 +19,10 @@ from rota.live.drivers.slurm.layout import PENDING, SeenJob, SeenNode
 from rota.live.drivers.slurm.mirror import eligible
 from rota.policies.slurm.params import SlurmPolicyParams
 from rota.sim.durations import Durations
-from rota.sim.foresight import Foreseen, foresee, is_placed
+from rota.sim.foresight import DurationSpread, Foreseen, foresee, is_placed, sentence
 from rota.sim.proposal import Proposal
 from rota.sim.verdict import judge, wait_for
-from rota.study.beside.past import SlurmPast, StartsBacktest
+from rota.study.beside.past import LEAST_WIDTH_S, SlurmPast, StartsBacktest
 from rota.study.beside.saved import SlurmPicture, rules_of
 from rota.study.beside.world import GUEST, SlurmWorld, WorldJob
 from rota.wire import Forecast
@@ -223,6 +224,7 @@ class BesideSlurm:
         )  # fmt: skip
         if self._past is not None and tested:
             backtest = self._past.backtest(self.world, durations, seed=seed)
+            found = self._widened(found, backtest.stretch, durations.doubt)
         return SlurmForecast(
             forecast=Forecast(
                 id=GUEST if seen is None else str(seen.id),
@@ -243,6 +245,19 @@ class BesideSlurm:
             starts_backtest=backtest,
             slurm_says=seen.start_s or None if seen is not None else None,
         )
+
+    def _widened(self, found: Foreseen, stretch: float, doubt: str) -> Foreseen:
+        """With an interval as wide as the past says that it must be."""
+        middle_s, early_s = found.starts_s, found.earliest_s
+        if stretch <= 1 or middle_s is None or early_s is None:
+            return found
+        early_s = max(self.now_s, middle_s - stretch * max(middle_s - early_s, LEAST_WIDTH_S))
+        late_s = found.latest_s
+        if late_s is not None:
+            late_s = middle_s + stretch * max(late_s - middle_s, LEAST_WIDTH_S)
+        spread = DurationSpread(middle_s, early_s, INF if late_s is None else late_s, found.share)
+        text = sentence(spread, self.now_s, doubt, again=False)
+        return msgspec.structs.replace(found, earliest_s=early_s, latest_s=late_s, text=text)
 
     def _job(self, engine: Engine, seen: SeenJob | None) -> Job:
         if seen is None:

@@ -1,7 +1,7 @@
 """The past of a Slurm: jobs that are over, and the moments at which somebody might have asked."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import sqrt
+from math import ceil, sqrt
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec, Shape
 from rota.core.topology import NodeSpec
 from rota.sim.durations import Durations
-from rota.sim.foresight import foresee
+from rota.sim.foresight import SHARE, Foreseen, foresee
 from rota.study.beside.world import SlurmWorld, WorldJob
 from rota.study.replay.cluster import with_shares
 from rota.traces.imported import Imported
@@ -24,15 +24,23 @@ LEAST = 10  # answers, for a share of them to mean something
 BEFORE = 20  # jobs that must have ended before a moment, for there to be anything to learn from
 _SURPRISE = 2.5  # standard errors
 _SECOND = 1.0  # accounting counts in seconds
+LEAST_WIDTH_S = 60.0  # of an interval on each side, when it is widened
 
 
 class StartsBacktest(msgspec.Struct, kw_only=True, frozen=True):
-    """How often the start of a job that waited was in the interval foreseen while it waited."""
+    """How often the start of a job that waited was in the interval foreseen while it waited.
+
+    What simulations cannot know (who comes later, what others were promised) makes their intervals
+    too narrow. So they are widened until as many would have held the start as should: `stretch`
+    times. `share_inside` is that of widened ones, each by what the other questions say.
+    """
 
     questions: int
     share_inside: float | None  # None: too few
-    earlier: int = 0  # starts before their interval
+    earlier: int = 0  # starts before their interval, as simulated
     later: int = 0
+    simulated: float | None = None  # share of the intervals as simulated that held the start
+    stretch: float = 1.0
     days: float = 30.0
     nominal: float = 0.8
 
@@ -46,8 +54,14 @@ class StartsBacktest(msgspec.Struct, kw_only=True, frozen=True):
         text = (
             f"asked of {self.questions} jobs that waited in the last {self.days:.0f} days of this "
             f"log, {self.share_inside * 100:.0f} % of the {self.nominal * 100:.0f} % intervals "
-            f"held the start ({self.earlier} started earlier, {self.later} later)"
+            f"held the start"
         )
+        if self.stretch > 1:
+            text += (
+                f"; they are {self.stretch:.1f} times as wide as simulated: those held "
+                f"{(self.simulated or 0) * 100:.0f} % ({self.earlier} started earlier, "
+                f"{self.later} later)"
+            )
         error = sqrt(self.nominal * (1 - self.nominal) / self.questions)
         if self.share_inside < self.nominal - _SURPRISE * error:
             text += ": trust them less"
@@ -136,10 +150,11 @@ class SlurmPast:
     def backtest(self, template: SlurmWorld, durations: Durations, *, seed: int) -> StartsBacktest:
         """Ask at some moments of the last month when a job starts, and look when it did."""
         now_s = template.now_s
-        held = earlier = later = 0
+        missed: list[float] = []  # by how many widths: 0 to 1 is inside
+        earlier = later = 0
         answers: Mapping[int, float] = dict(enumerate(self._start))
         for moment_s, row in self.moments(now_s, seed):
-            if held + earlier + later == QUESTIONS:
+            if len(missed) == QUESTIONS:
                 break
             world = self.world(moment_s, template)
             index = world.index.get(self.rows[row][0].id)
@@ -147,25 +162,54 @@ class SlurmPast:
             if index is None or then.doubt:
                 continue
             found = foresee(world, then, index, again=False, runs=RUNS, seed=seed, tested=False)
-            true_s = answers[row]
-            if found.earliest_s is not None and true_s < found.earliest_s - _SECOND:
-                earlier += 1
-            elif found.earliest_s is None or (
-                found.latest_s is not None and true_s > found.latest_s + _SECOND
-            ):
-                later += found.earliest_s is not None
-                earlier += found.earliest_s is None
-            else:
-                held += 1
-        asked = held + earlier + later
+            off = widths_off(found, answers[row])
+            missed.append(abs(off))
+            earlier += off < -1
+            later += off > 1
+        asked = len(missed)
+        enough = asked >= LEAST
         first_s = max(float(self._submit.min()), now_s - MONTH_S) if self.rows else now_s
         return StartsBacktest(
             questions=asked,
-            share_inside=held / asked if asked >= LEAST else None,
+            share_inside=_widened_share(missed) if enough else None,
             earlier=earlier,
             later=later,
+            simulated=sum(off <= 1 for off in missed) / asked if enough else None,
+            stretch=stretch_of(missed) if enough else 1.0,
             days=max(1.0, (now_s - first_s) / 86_400),
         )
+
+
+def widths_off(found: Foreseen, true_s: float) -> float:
+    """How far a start was from the median, in distances to that end of the interval.
+
+    Negative: it was earlier. An interval is at least a minute wide on each side.
+    """
+    if found.starts_s is None or found.earliest_s is None:
+        return -INF  # it was not expected to start at all
+    if true_s < found.starts_s:
+        return (true_s - found.starts_s) / max(found.starts_s - found.earliest_s, LEAST_WIDTH_S)
+    if found.latest_s is None:
+        return 0.0
+    return (true_s - found.starts_s) / max(found.latest_s - found.starts_s, LEAST_WIDTH_S)
+
+
+def stretch_of(missed: Sequence[float]) -> float:
+    """Times as wide as simulated, so that 80 % of such intervals hold the start (conformal)."""
+    known = sorted(missed)
+    place = min(ceil((len(known) + 1) * SHARE) - 1, len(known) - 1)
+    finite = [off for off in known if off < INF]
+    worst = known[place] if known[place] < INF else (finite[-1] if finite else 1.0)
+    return max(1.0, worst)
+
+
+def _widened_share(missed: Sequence[float]) -> float:
+    """Of the questions, each answered with a stretch that the others tell."""
+    held = sum(
+        off <= stretch_of([*missed[:number], *missed[number + 1 :]])
+        for number, off in enumerate(missed)
+    )
+    return held / len(missed)
 
 
 def _each(spec: JobSpec, nodes: int) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import pytest
 
 from agents_net import eventually
 from rota.core.errors import ClusterError, InputError, NotFoundError
-from rota.core.manifest import FileEntry, Manifest
+from rota.core.manifest import FileEntry, FileManifest
 from rota.daemon.uploads import KEPT_S, UploadStore
 from rota.live.agent.files import SentFiles, list_files, read_file
 from rota.live.agent.folders import AgentFolder
@@ -17,7 +17,7 @@ from rota.wire import Actor
 
 ANN, BOB = Actor("ann", "user"), Actor("bob", "user")
 HELLO = sha256(b"hello").hexdigest()
-SENT = Manifest((FileEntry("sub/x", 5, (HELLO,), executable=True), FileEntry("empty", 0)))
+SENT = FileManifest((FileEntry("sub/x", 5, (HELLO,), executable=True), FileEntry("empty", 0)))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_folder_appears_whole_and_is_made_once(root, uploads):
 
 @pytest.mark.parametrize("path", ["../escaped", "/tmp/escaped"])  # noqa: S108 - it must not be
 def test_a_manifest_of_a_lying_server_makes_nothing(root, path):
-    manifest = msgspec.json.encode(Manifest((FileEntry(path, 5, (HELLO,)),)))
+    manifest = msgspec.json.encode(FileManifest((FileEntry(path, 5, (HELLO,)),)))
     digest = sha256(manifest).hexdigest()
     files = SentFiles(root, lambda: None)
     files.fetch = lambda _, wanted: manifest if wanted == digest else b"hello"

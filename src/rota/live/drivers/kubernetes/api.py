@@ -102,7 +102,8 @@ class KubeApi:
         try:
             answer = self._http.request(verb, path, headers=headers, **more)
         except httpx2.HTTPError as error:
-            raise KubeError(f"the Kubernetes API server does not answer ({error})", 0) from error
+            where = f"the Kubernetes API server at {self.access.server}"
+            raise KubeError(f"{where} does not answer ({error})", 0) from error
         if answer.is_error:
             raise _refusal(verb, path, answer.status_code, answer.content)
         return answer

@@ -5,7 +5,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -78,7 +78,7 @@ class AgentDriver(Driver):
     """
 
     name = "local"
-    capabilities = Capabilities(channels=True, files=True)
+    capabilities = Capabilities(channels=True, files=True, secrets=True)
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class AgentDriver(Driver):
         self.on_usage: Callable[[Sequence[PartUsage]], None] = lambda _: None
         self.account = account  # whom a run shall run as, and is it the daemon's owner?
         self.pieces: Callable[[str, str], bytes] = _no_pieces  # what was sent for a job, by digest
+        self.secrets: Callable[[RunOrder], Mapping[str, str]] = lambda _: {}  # values for a run
         self.separated = False  # True: agents that do not keep jobs apart are not wanted
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -404,7 +405,8 @@ class AgentDriver(Driver):
             elif status is None and not how and not record.over(key):
                 master = self._fleet.address_of(record.order.parts[0].node)
                 if master:
-                    launch.append(record.launch_of(key, master))
+                    values = self.secrets(record.order) if record.order.launch.secrets else {}
+                    launch.append(record.launch_of(key, master, values))
         forget = []
         for key, status in agent.parts.items():
             if key not in wanted and status.state in OVER:

@@ -51,7 +51,9 @@ class AgentRun:
         status = self.statuses.get(key)
         return status is not None and status.state != "waiting"
 
-    def launch_of(self, key: PartKey, master_address: str) -> LaunchPart:
+    def launch_of(
+        self, key: PartKey, master_address: str, secrets: Mapping[str, str] | None = None
+    ) -> LaunchPart:
         """What the agent of this part is told."""
         order = self.order
         return LaunchPart(
@@ -69,6 +71,7 @@ class AgentRun:
             of_owner=self._of_owner,
             limit_s=order.limit_s,
             user=order.user,
+            secrets=secrets or {},
         )
 
     def note(self, status: PartStatus, ahead_s: float | None = None) -> list[RunStatus]:

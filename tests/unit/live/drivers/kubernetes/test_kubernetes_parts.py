@@ -1,11 +1,13 @@
 """What pods tell, kubeconfigs, outputs, manifests: without a server."""
 
 import base64
+import ssl
 
 import pytest
 
 from rota.core.errors import ClusterError
-from rota.live.drivers.kubernetes.access import find_access
+from rota.live.drivers.kubernetes.access import KubeAccess, find_access
+from rota.live.drivers.kubernetes.api import KubeApi, KubeError
 from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
 from rota.live.drivers.kubernetes.logs import newer
 from rota.live.drivers.kubernetes.manifest import label, pod, pod_name
@@ -59,6 +61,13 @@ def test_what_a_kubeconfig_lacks_is_named(tmp_path, user, context, why):
     file.write_text(CONFIG % user)
     with pytest.raises(ClusterError, match=why):
         find_access(str(file), context)
+
+
+def test_a_server_that_does_not_answer_is_named():
+    api = KubeApi(KubeAccess("http://127.0.0.1:1/", ssl.create_default_context()))
+    with pytest.raises(KubeError, match=r"at http://127\.0\.0\.1:1 does not answer"):
+        api.get("/version")
+    api.close()
 
 
 def test_no_cluster_at_all(tmp_path, monkeypatch):
