@@ -9,7 +9,7 @@ import click
 
 from rota.cli.options import DEBUG, FILES, names_of, one_of
 from rota.cli.show import FORMAT, listing, warn, warn_about
-from rota.cli.trace_change import annotate, change, fit, merge
+from rota.cli.trace_change import annotate, change, fit, merge, redact
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS, names
 from rota.core.words import counted, duration
@@ -201,7 +201,7 @@ def formats(output: str) -> None:
     )
 
 
-for _command in (fit, change, annotate, merge):
+for _command in (fit, change, annotate, merge, redact):
     trace.add_command(_command)
 
 

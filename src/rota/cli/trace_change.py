@@ -247,6 +247,54 @@ def merge(
     _write(imported, output, " ".join(sources), force=force)
 
 
+@click.command()
+@_TRACE
+@_FORMAT
+@_LIMIT
+@click.option("--models", is_flag=True, help="Replace names of models, too.")
+@click.option("--names", metavar="FILE", type=click.Path(path_type=Path),
+              help="Write which name stands for which to this JSON file; keep it.")  # fmt: skip
+@_OUT
+@_FORCE
+@DEBUG
+def redact(
+    source: str,
+    limit: int | None,
+    names: Path | None,
+    output: Path,
+    *,
+    models: bool,
+    force: bool,
+    **values: str | None,
+) -> None:
+    """Replace the names in TRACE, so that it can be given to others.
+
+    Users, jobs, queues, groups, accounts, partitions, labels and nodes become user-1, queue-2 and
+    so on, the same name always the same; jobs become numbers. Times, sizes, GPU types, roles and
+    (without --models) models stay as they are, and so does what a simulation says, unless a policy
+    breaks ties by names. Remarks and texts of events are left out.
+
+    \b
+    Examples:
+      rota trace redact pods.json --format kubernetes -o given
+      rota trace redact jobs.csv --models --names secret.json -o given.csv
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces.read import read_trace
+    from rota.traces.sources import replacing
+    from rota.traces.tools import redact as tool
+
+    if names is not None and names.exists() and not force:
+        raise OptionError(f"--names {names}: is there already: give another name or --force")
+    redacted, table = tool.redact(read_trace(source, values["format"], limit=limit), models=models)
+    _write(redacted, output, "redacted", force=force)
+    if names is not None:
+        import json
+
+        with replacing(names) as part:
+            part.touch(mode=0o600)
+            part.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+
+
 def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:
     from rota.traces.tools.convert import count_written, write_known
 
