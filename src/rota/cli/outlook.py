@@ -174,12 +174,15 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
         return None
     from rota.jobfile.check import check
     from rota.jobfile.model import JobFile, Resources
+    from rota.jobfile.quantities import duration_s
 
     gpus = 1 if values["gpus"] is None else values["gpus"]
+    if values["time"] is not None:
+        duration_s(values["time"], "--time")  # by the name that it has here
     job = JobFile(
         run="true",
         resources=Resources(
-            gpus=int(gpus) if gpus == int(gpus) else gpus,
+            gpus=int(gpus) if float(gpus).is_integer() else gpus,
             gpu_type=values["gpu_type"] or "",
             cpus=values["cpus"] or 0.0,
             mem=values["mem"] or 0.0,

@@ -425,6 +425,21 @@ def test_a_shell_wants_a_terminal(rota, daemon, service):
 
 
 @pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--gpus", "inf"], "gpus is inf"),
+        (["--gpus", "nan"], "gpus is nan"),
+        (["--time", "soon"], "--time is 'soon': give seconds or a time such as 90m"),
+    ],
+)
+@pytest.mark.parametrize("command", ["why", "when"])
+def test_new_jobs_that_cannot_be(rota, daemon, command, options, told):
+    code, out, err = rota(command, *options)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+@pytest.mark.parametrize(
     ("name", "told"), [("my key ☃", "name is 'my key ☃': write letters"), ("KEY", "KEY is empty")]
 )
 def test_secrets_that_are_none(rota, daemon, service, monkeypatch, name, told):
