@@ -1,5 +1,6 @@
 """`rota secret set|ls|rm`."""
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -7,9 +8,12 @@ import click
 
 from rota.cli.client import moment, on_daemon
 from rota.cli.show import FORMAT, emit, listing
+from rota.core.errors import InputError
 
 if TYPE_CHECKING:
     from rota.sdk import Client
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 
 
 @click.group()
@@ -31,10 +35,18 @@ def set_(rota: "Client", *, name: str) -> None:
       rota secret set WANDB_API_KEY
       rota secret set HF_TOKEN < token
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"name is {name[:60]!r}: write letters, digits and _, as variables are called: HF_TOKEN"
+        )
     if sys.stdin.isatty():
         value = click.prompt(name, hide_input=True, err=True)
     else:
         value = sys.stdin.read().removesuffix("\n")
+    if not value:
+        raise InputError(
+            f"the value of {name} is empty: type it, or write it to the standard input"
+        )
     rota.set_secret(name, value)
     click.echo(f"secret {name} is kept", err=True)
 

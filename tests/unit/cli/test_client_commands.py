@@ -424,6 +424,16 @@ def test_a_shell_wants_a_terminal(rota, daemon, service):
     assert (code, err) == (2, "error: --gpus is 'many': give a number, or 2-8 for an elastic job\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [("my key ☃", "name is 'my key ☃': write letters"), ("KEY", "KEY is empty")]
+)
+def test_secrets_that_are_none(rota, daemon, service, monkeypatch, name, told):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    code, _, err = rota("secret", "set", name)
+    assert (code, service.changes) == (2, [])
+    assert told in err
+
+
 # --- nobody there --------------------------------------------------------------------------------
 
 

@@ -94,6 +94,7 @@ MATRIX = {
     "export_events": {"": FOR_OPERATORS},
     "audit_queues": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
+    "node_history": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
     "undrain_node": {"": FOR_OPERATORS},
     "remove_node": {"": "- - . . . = = ."},  # it is in use
@@ -234,7 +235,7 @@ class World:
     def drain_node(self, made, case, token):
         made.path = made.path.replace("{node}", "n0")
 
-    undrain_node = drain_node
+    undrain_node = node_history = drain_node
 
     def remove_node(self, made, case, token):
         made.path = made.path.replace("{node}", "n1")
