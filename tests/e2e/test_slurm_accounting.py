@@ -51,7 +51,7 @@ def submit_all(slurm):
     names["array"] = sbatch("--array=1-4%2", "--gres=gpu:1")
     names["after"] = sbatch(f"--dependency=afterok:{names['first']}", "--gpus=1")
     names["held"] = sbatch("--hold", "--gpus=1")
-    once = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || sleep 600'  # until it is requeued
+    once = 'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then sleep 2; else sleep 600; fi'
     names["again"] = sbatch("--gpus=1", "--requeue", run=once)
     names["gone"] = sbatch("--hold", "--gpus=1")
     names["killed"] = sbatch("--gpus=1", run="sleep 600")
