@@ -51,9 +51,10 @@ def submit_all(slurm):
     names["array"] = sbatch("--array=1-4%2", "--gres=gpu:1")
     names["after"] = sbatch(f"--dependency=afterok:{names['first']}", "--gpus=1")
     names["held"] = sbatch("--hold", "--gpus=1")
-    names["again"] = sbatch("--gpus=1", "--requeue", run="sleep 5")
+    once = 'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then sleep 2; else sleep 600; fi'
+    names["again"] = sbatch("--gpus=1", "--requeue", run=once)
     names["gone"] = sbatch("--hold", "--gpus=1")
-    names["killed"] = sbatch("--gpus=1", run="sleep 60")
+    names["killed"] = sbatch("--gpus=1", run="sleep 600")
     names["fails"] = sbatch("-c", "2", run="exit 3")
     names["both"] = sbatch("--gpus=1", "-n1", ":", "-n1", "--gpus=2")
     names["uneven"] = sbatch("-N2", "--gpus=3")
@@ -64,7 +65,7 @@ def submit_all(slurm):
 
 def finish_all(slurm, names):
     """Release, requeue and cancel what is to be, then wait until all is over and stored."""
-    until(slurm, lambda: running(slurm, names["again"]) and running(slurm, names["killed"]))
+    until(slurm, lambda: all(has_run(slurm, names[job]) for job in ("again", "killed")))
     slurm.call("scontrol", "release", names["held"])
     slurm.call("scontrol", "requeue", names["again"])
     slurm.call("scontrol", "update", f"JobId={names['again']}", "StartTime=now")
@@ -75,6 +76,12 @@ def finish_all(slurm, names):
 
 def running(slurm, number):
     return slurm.call("squeue", "-h", "-j", number, "-o", "%T").stdout.strip() == "RUNNING"
+
+
+def has_run(slurm, number):
+    """For at least a second: accounting counts whole ones."""
+    lasted = slurm.call("squeue", "-h", "-j", number, "-o", "%M").stdout.strip()
+    return running(slurm, number) and lasted != "0:00"
 
 
 def until(slurm, holds):

@@ -27,7 +27,7 @@ class JobUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
     gpus_asked: float = 0.0
     gpu_busy: float | None = None  # share of the time, mean of its GPUs
     gpus_idle: float | None = None  # of its GPUs, on average
-    series: Sequence[tuple[float, float, float, float | None]] = ()
+    series: Sequence[Sequence[float | None]] = ()
     advice: Sequence[str] = ()
 
     def words(self) -> str:
