@@ -52,7 +52,7 @@ def test_a_job_of_a_user_finds_neither_token_nor_socket_nor_the_jobs_of_others(s
     shared.until(secret, "RUNNING")
     found = submit_as(shared, "bob", ATTACK.format(state=shared.state, python=PYTHON))
     assert set(found.split("\n")) - {"agent", "jobs", "runs", "work", "checkpoint", "job", ""} <= {
-        "2", "2.0-0", "report", "run.sh", "setup.sh", "no socket", "over",
+        "2", "2.0-0", "report", "run.sh", "setup.sh", "pre_stop.sh", "no socket", "over",
     }  # fmt: skip
     assert "no socket" in found
 

@@ -12,8 +12,8 @@ MUTANTS = {
     "starts are not heard of": (f"{GENERAL}._report", "hears.started(job, now_s)", "pass"),
     "reasons are not looked at again": (
         f"{GENERAL}._tell",
-        "self._dirty or not self.trusted",
-        "not self.trusted",
+        "not self._dirty and trusted",
+        "trusted",
     ),
     "a plan displaces whom it does not name": (
         "rota.engine.plans:PlacementPlan._place_anew",

@@ -283,8 +283,8 @@ BUGS = {
     ),
     "only leaves have accounts": (
         "rota.policies.tenancy.tree:Tenancy.charge",
-        "chain(leaf.path,",
-        "chain(leaf.path[:1],",
+        "in leaf.upwards:",
+        "in leaf.upwards[:1]:",
     ),
 }
 

@@ -104,7 +104,7 @@ class Auto(ComposingPolicy[AutoParams]):
     name = "auto"
     paper = ""
     Parameters = AutoParams
-    coupled = "one candidate decides for all jobs"
+    coupled = "all jobs share the candidate that a forecast chose"
 
     def __init__(self, params: AutoParams | None = None) -> None:
         super().__init__(params)
