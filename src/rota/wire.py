@@ -1337,6 +1337,7 @@ TRY_OUT = Operation(
     name="try_out", method="POST", path=f"{PREFIX}/try", role=OPERATOR, tag="cluster", body=WhatIf,
     examples={"another policy": {"policy": "srtf"}, "two more nodes": {"more_nodes": 2}},
     answer=TrialAnswer, about="The present queue as it is, and as it would be.", timeout_s=600.0,
+    errors=(404,),
 )  # fmt: skip
 
 WHOAMI = Operation(
