@@ -3,6 +3,8 @@
 import json
 import os
 
+import pytest
+
 from agents_net import eventually
 
 
@@ -41,5 +43,5 @@ def test_a_job_is_measured_shown_and_advised(daemons, tmp_path):
     assert "cancelled" in summary
     assert summary.endswith("you asked for 2 GPUs, 1 was idle")
     (mine,) = json.loads(daemon.rota("efficiency", "-o", "json").stdout)
-    assert (mine["name"], mine["jobs"], mine["gpu_busy"]) == (info.user, 1, 0.45)
+    assert (mine["name"], mine["jobs"], mine["gpu_busy"]) == (info.user, 1, pytest.approx(0.45))
     assert "45%" in daemon.rota("efficiency", "--by", "queue").stdout

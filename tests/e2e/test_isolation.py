@@ -117,10 +117,16 @@ def training(**keys):
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_training_in_a_sandbox_is_stopped_and_goes_on(shared, ranks):
+def test_training_in_a_sandbox_is_stopped_and_goes_on(daemons, ranks):
+    need_sandboxes()
+    # sandboxes have a /tmp and homes of their own: wherever this checkout is, they see it
+    shared = daemons("--nodes", "1x4", "--isolation", "required", "--visible", CHECKOUT)
     with shared.connect(token=shared.client.create_token("bob", "user")) as bob:
         job = bob.submit(training(resources={"gpus": ranks})).id
-        eventually(lambda: bob.job(job).metrics.get("step", 0) >= 1, 400, 0.05)
+        eventually(
+            lambda: bob.job(job).metrics.get("step", 0) >= 1 or bob.job(job).state == "FAILED", 400
+        )
+        assert bob.job(job).state == "RUNNING", shared.rota("logs", job).stdout
         bob.hold(job)
         shared.until(job, "HELD", within_s=400)
         bob.release(job)

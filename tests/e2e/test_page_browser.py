@@ -204,7 +204,7 @@ def test_an_operator_drains_a_node_and_jobs_move(site):
     row = page.locator("tr", has_text=before)
     row.get_by_role("button", name="Drain and stop jobs").click()
     page.get_by_role("button", name="Stop them").click()
-    row.get_by_text("Drained").wait_for()
+    row.locator(".chip", has_text="Drained").wait_for()
     moved = until(
         page,
         f"(now => now.includes({job}) && now.join() !== '{','.join(map(str, places))}' && now)"
