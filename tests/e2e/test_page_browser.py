@@ -335,6 +335,14 @@ def test_nobody_is_kept_out(site, scheme):
     assert {view: told for view, told in found.items() if told} == {}
 
 
+def test_a_chart_has_a_name_before_its_numbers_are_there(site):
+    page = site.log_in("admin")
+    page.route("**/lanes*", lambda route: None)  # never answered
+    for view in ("overview", "queues"):
+        page.goto(f"{site.url}/#/{view}")
+        page.get_by_role("img", name="GPUs in use by queue; last values: none").wait_for()
+
+
 def test_everything_works_on_a_phone_and_with_the_keyboard(site):
     job = site.daemon.submit("sleep 1000", gpus=1, name="small")
     page = site.log_in("admin", viewport={"width": 390, "height": 844})

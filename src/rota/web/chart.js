@@ -71,6 +71,7 @@ export class TimeChart {
     this.tip.hidden = true;
     document.body.appendChild(this.tip);
     canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", this.summary());
     this.observer = new ResizeObserver(() => this.redraw());
     this.observer.observe(canvas.parentElement || canvas);
     canvas.addEventListener("mousemove", (event) => this.hover(event));
