@@ -2,6 +2,8 @@
 
 from functools import lru_cache
 
+import msgspec
+
 from rota.core.events import INF
 from rota.core.jobs import UNKNOWN, Behaviour, JobSpec, Request, TaskGroup
 from rota.core.launch import ArrayTask, Launch, image_labels
@@ -28,12 +30,18 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
         return _on_nodes(job.nodes, asked.gpus, asked.cpus, mem_gib, types, labels)
     if isinstance(asked.gpus, GpuRange):
         low, high = asked.gpus.min, asked.gpus.max
-        return Request.of(
-            low, gpu_types=types, labels=labels, cpus=asked.cpus, mem_gib=mem_gib, min_gpus=low,
-            max_gpus=high,
-        )  # fmt: skip
-    gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
-    return Request.of(gpus, gpu_types=types, labels=labels, cpus=asked.cpus, mem_gib=mem_gib)
+        found = Request.of(
+            low, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, min_gpus=low, max_gpus=high
+        )
+    else:
+        gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
+        found = Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib)
+    return _labelled(found, labels) if labels else found
+
+
+@lru_cache(maxsize=4096)
+def _labelled(request: Request, labels: tuple[str, ...]) -> Request:
+    return msgspec.structs.replace(request, labels=labels)
 
 
 @lru_cache(maxsize=4096)
