@@ -74,8 +74,8 @@ class Opened:
                 assert event.track_uuid not in open_, "two slices of a track overlap"
                 open_[event.track_uuid] = (at, event)
             elif event.type == TrackEvent.TYPE_SLICE_END:
-                began, event = open_.pop(event.track_uuid)
-                self.slices.append((began, at, event))
+                began, begin = open_.pop(event.track_uuid)
+                self.slices.append((began, at, begin))
         assert not open_, "every slice ends"
 
     def where(self, event):
