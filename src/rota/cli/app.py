@@ -78,7 +78,7 @@ COMMANDS = {
     "doctor": ("rota.cli.doctor:doctor", "List what this machine can do for a cluster."),
     "store": ("rota.cli.store:store", "Back up, check and repair a daemon's store."),
     "reload": ("rota.cli.nodes:reload", "Reload the daemon's configuration."),
-    "export": ("rota.cli.export:export", "Export a daemon's history to a folder."),
+    "export": ("rota.cli.export:export", "Export a run or a daemon's history for other tools."),
     "profile": ("rota.cli.profile:profile", "Measure how a real job scales with GPUs."),
     "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to a run's log, and check the fit."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
