@@ -204,7 +204,10 @@ def test_the_packages_of_extras_are_those_of_the_project():
         if "extra ==" in requirement and not requirement.startswith("rota[")
     }
     known = {name for names in EXTRAS.values() for name in names}
-    assert {{"pyjwt": "jwt"}.get(name, name) for name in declared} == known
+    imported = {"pyjwt": "jwt"} | {
+        name: "opentelemetry" for name in declared if name.startswith("opentelemetry_")
+    }
+    assert {imported.get(name, name) for name in declared} == known
 
 
 def test_an_agent_knows_no_daemon():
