@@ -86,6 +86,7 @@ EXTRAS = {
     ),
     "postgres": ("psycopg",),
     "ray": ("ray",),
+    "perfetto": ("perfetto",),
     "otel": ("opentelemetry",),
 }  # fmt: skip
 """What may be left out of an installation, by the names under which it is imported."""
