@@ -677,7 +677,7 @@ class NewSecret(msgspec.Struct, forbid_unknown_fields=True):
     """A secret to keep."""
 
     name: Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
-    value: Annotated[str, Meta(max_length=100_000)]
+    value: Annotated[str, Meta(min_length=1, max_length=100_000)]
 
 
 class SecretInfo(msgspec.Struct):

@@ -80,12 +80,8 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     dialect = create(config.like, config.format) if config.like else None
     _refuse_conflicts(config, dialect)
     costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
-    rates = make_rates(
-        _with_sharing(
-            config.rates or (dialect.rates if dialect else None) or DEFAULT_RATES, topology
-        ),
-        topology,
-    )
+    usual = dialect.rates_for(config.policy) if dialect else None
+    rates = make_rates(_with_sharing(config.rates or usual or DEFAULT_RATES, topology), topology)
     free = costs.free and rates.unit
     scheduler, parts = _scheduler(config, dialect, topology, frictionless=free)
     if workload is None:

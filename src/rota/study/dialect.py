@@ -71,6 +71,10 @@ class Dialect(ABC):
     ) -> Scheduler:
         """The scheduler for `name` or `name:key=value,..`; no placement means the dialect's own."""
 
+    def rates_for(self, policy_text: str) -> str | None:  # noqa: ARG002 - most have one model
+        """The rates under a policy, unless the user names some; None: the common default."""
+        return self.rates
+
     def adapt(self, workload: Workload) -> Workload:
         """The jobs as the simulator sees them."""
         return workload
