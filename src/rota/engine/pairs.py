@@ -163,6 +163,8 @@ class Pairs(SharedPlan, PairingPlan):
         parts = any(amount % 1 for _, amount in held.slices)  # of pools, beside parts of GPUs
         if parts or not self._placement.accepts(job.shape, held):
             return False
+        if not self._placement.shareable(held, job.shape.gpu_mem_gib + host.shape.gpu_mem_gib):
+            return False
         if self._swap(job, host, held):
             return True
         resizes = job.index in self._open
