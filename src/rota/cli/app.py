@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from rota.core.errors import InputError, RotaError, is_full, why_unwritten
+from rota.core.errors import InputError, RotaError, is_full, lacking, why_unwritten
 from rota.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -208,6 +208,9 @@ def _explain(error: Exception, *, debug: bool) -> int:
     if isinstance(error, RotaError):
         click.echo(f"error: {error}", err=True)
         return USAGE if isinstance(error, InputError) else FAILED
+    if isinstance(error, ModuleNotFoundError) and (remedy := lacking(error)):
+        click.echo(f"error: {remedy}", err=True)
+        return FAILED
     if isinstance(error, OSError) and is_full(error):
         click.echo(f"error: {error.filename or 'a file'}: {why_unwritten(error, '')}", err=True)
         return FAILED

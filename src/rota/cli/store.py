@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rota.cli.client import clean, moment
-from rota.cli.options import DEBUG, STATE
+from rota.cli.options import DEBUG, STATE, Finite
 from rota.core.errors import RotaError
 
 DATABASE = click.option(
@@ -124,13 +124,13 @@ def repair(state: Path | None, store: str | None) -> None:
 @click.option(
     "--journal-days",
     metavar="D",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     help="Keep inputs that snapshots do not need for so many days; else for ever.",
 )
 @click.option(
     "--keys-days",
     metavar="D",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     help="Keep keys of submissions for so many days; else for ever.",
 )
 @DATABASE

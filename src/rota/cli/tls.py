@@ -9,7 +9,7 @@ import click
 
 from rota.cli.options import STATE
 from rota.cli.show import FORMAT, emit
-from rota.core.errors import InputError, RotaError, install
+from rota.core.errors import InputError
 
 if TYPE_CHECKING:
     from rota.daemon.authority import Authority
@@ -108,10 +108,6 @@ def _folder(state: Path | None) -> Path:
 
 
 def _authority() -> "type[Authority]":
-    try:
-        from rota.daemon.authority import Authority
-    except ImportError as error:
-        raise RotaError(
-            f"{error.name} is missing, which certificates need: {install('server')}"
-        ) from error
+    from rota.daemon.authority import Authority
+
     return Authority

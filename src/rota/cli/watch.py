@@ -18,6 +18,7 @@ from rota.cli.client import (
     server_options,
     shortened,
 )
+from rota.cli.options import Finite
 from rota.cli.show import FORMAT, emit, listing
 from rota.wire import ENDED, JobInfo
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.command("watch-job")
 @JOB
 @click.option(
-    "--interval", metavar="S", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
+    "--interval", metavar="S", type=Finite(min=0.05), default=1.0, show_default=True,
     help="Seconds between looks.",
 )  # fmt: skip
 @server_options
