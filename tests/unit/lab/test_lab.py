@@ -77,7 +77,7 @@ WRONG = {
     ),
     "it crashes": (
         "own",
-        changed("own", "        plan = view.plan()\n", "        plan = view.plan()\n        1 / 0\n"),
+        changed("own", "= view.plan()\n", "= view.plan()\n        1 / 0\n"),
         "mean JCT on 200 jobs", "line 24 (`1 / 0`): ZeroDivisionError",
     ),
 }  # fmt: skip
