@@ -13,8 +13,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from rota.core.errors import InputError
+from rota.core.allocation import Allocation, host_of
+from rota.core.errors import InputError, OptionError
 from rota.core.jobs import Job
+from rota.core.policy import Params
+from rota.core.topology import Topology
+from rota.models.rates import Rates
 
 SINGLE, PAIRS = "single_profiles.csv", "pair_speeds.csv"
 STRIDE = 7  # of the rows that jobs without a model get, one after another
@@ -134,3 +138,57 @@ def _rows(path: Path, kind: type[Any]) -> list[Any]:
         except msgspec.ValidationError as error:
             raise InputError(f"{path}, line {number}: {error}") from error
     return found
+
+
+# --- how fast jobs run that share GPUs ------------------------------------------------------------
+
+FULL = 100.0  # percent
+
+
+class ColocatedParams(Params, frozen=True):
+    """The folder with what was measured of kinds of jobs, alone and in pairs."""
+
+    profiles: str = ""
+
+
+class ColocatedRates(Rates):
+    """Two jobs on the same GPUs run as fast as their kinds were measured to.
+
+    A pair that was not measured divides the GPU in proportion if both together want more of its
+    time than there is, and runs as fast as alone otherwise.
+    """
+
+    name = "colocated"
+    Parameters = ColocatedParams
+
+    def __init__(self, topology: Topology, params: ColocatedParams | None = None) -> None:
+        super().__init__(topology, params)
+        if not self.params.profiles:
+            raise OptionError(
+                f"rates {self.name!r}: give the measurements, {self.name}:profiles=DIR with "
+                f"{SINGLE} and {PAIRS}"
+            )
+        self.neighbours = self.packs = True
+        self._known = load_colocation(self.params.profiles)
+
+    def beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002 - of one type
+        """As measured, or by what both use alone."""
+        mine, theirs = self._known.of(job), self._known.of(other)
+        found = self._known.speeds(mine, theirs)
+        if found is not None:
+            return found[0]
+        wanted = mine.gpu_util + theirs.gpu_util
+        return min(1.0, FULL / wanted) if wanted else 1.0
+
+    def keys(self, job: Job) -> Sequence[int]:
+        """Its own number and that of its host; below 0, where no vertex is."""
+        host = host_of(job.allocation)
+        return (-1 - job.index,) if host < 0 else (-1 - job.index, -1 - host)
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
+        """Alone 1."""
+        host = host_of(allocation)
+        for other in sharers:
+            if other.index == host or host_of(other.allocation) == job.index:
+                return self.beside(job, other, "")
+        return 1.0
