@@ -112,14 +112,15 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "--prolog",
     metavar="CMD",
     default="",
-    help="A command before each job, as this agent's account; if it fails, the job runs elsewhere "
+    help="Command to run before each job, as the agent's user; if it fails, the job runs elsewhere "
     "and this node is drained.",
 )
 @click.option(
     "--epilog",
     metavar="CMD",
     default="",
-    help="A command after each job, as --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER, ROTA_HOOK.",
+    help="Command to run after each job, like --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER and "
+    "ROTA_HOOK.",
 )
 @click.option(
     "--leave",

@@ -327,7 +327,7 @@ def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> in
 @FORMAT
 @on_daemon
 def cancel(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
-    """End jobs for good. What is over already stays as it is.
+    """End jobs for good; finished ones stay as they are.
 
     \b
     Examples:
