@@ -21,6 +21,7 @@ Departs from the paper: a job that outlives its estimate is not killed.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace, merge
+from itertools import chain
 from typing import Annotated
 
 import msgspec
@@ -136,20 +137,21 @@ class Easy(IncrementalPolicy[EasyParams]):
         plan = view.plan(EasyPlan)
         self._now_s = now_s = view.now_s
         new, self._new = self._new, []
-        if not (self._anywhere or self._moved) and all(self._is_behind(job, plan) for job in new):
+        if not (self._anywhere or self._moved) and self._are_behind(new, plan):
             turn = Backfill(plan, now_s, self._ends, self._needs_s, self._shapes)
             turn.heads = self.heads
             for job in sorted(new, key=arrival):
                 if next(plan.candidates((job,)), None) is not None:
                     turn.start(job)
             return plan
-        nodes = self._where([*self._moved.values(), *new], plan)
+        nodes = plan.nodes if self._anywhere else self._where(new, plan)
         self._moved, self._anywhere = {}, False
         shapes, queue = self._shapes, iter(self._queue)
+        elsewhere: list[Reservation] = []
         if nodes != plan.nodes:
             shapes, nodes = self._competing(nodes, plan)
             queue = in_order(shapes.values())
-        elsewhere = [head for head in self.heads if nodes != plan.nodes and not head.nodes & nodes]
+            elsewhere = [head for head in self.heads if not head.nodes & nodes]
         turn = Backfill(plan, now_s, self._ends, self._needs_s, shapes, nodes)
         head = next((job for job in queue if not turn.start(job)), None)
         if head is not None:
@@ -158,33 +160,39 @@ class Easy(IncrementalPolicy[EasyParams]):
         self.heads = turn.heads + elsewhere
         return plan
 
-    def _is_behind(self, job: Job, plan: EasyPlan) -> bool:
-        """A head waits before it for all the nodes that it could use."""
-        nodes = plan.eligible(job)
-        return any(not nodes & ~head.nodes for head in self.heads) if nodes else False
-
-    def _where(self, jobs: Iterable[Job], plan: EasyPlan) -> int:
-        """The nodes that these may use; all of them if the cluster has changed."""
-        nodes = 0
+    def _are_behind(self, jobs: Iterable[Job], plan: EasyPlan) -> bool:
+        """Before each of them a head waits for all the nodes that it could use."""
         for job in jobs:
-            own = plan.eligible(job)
-            if self._anywhere or not own:
-                return plan.nodes
+            nodes = self._nodes_of(job, plan)
+            if not nodes or all(nodes & ~head.nodes for head in self.heads):
+                return False
+        return True
+
+    def _where(self, new: Iterable[Job], plan: EasyPlan) -> int:
+        """The nodes that jobs may use to which something has happened."""
+        nodes, everywhere = 0, plan.nodes
+        for job in chain(self._moved.values(), new):
+            own = self._nodes_of(job, plan)
+            if own in (everywhere, 0):  # 0: wherever it was or waits, it is not there any more
+                return everywhere
             nodes |= own
-        return plan.nodes if self._anywhere else nodes
+        return nodes
+
+    def _nodes_of(self, job: Job, plan: EasyPlan) -> int:
+        known = self._nodes.get(job.shape.number)
+        if known is None:
+            known = self._nodes[job.shape.number] = plan.eligible(job)
+        return known
 
     def _competing(self, nodes: int, plan: EasyPlan) -> tuple[dict[int, ShapeQueue], int]:
         """The queues of those who wait for these nodes, or for nodes of such; and all the nodes."""
-        known = self._nodes
         left = {number: queue for number, queue in self._shapes.items() if queue}
-        for number, queue in left.items():
-            if number not in known:
-                known[number] = plan.eligible(queue.first)
+        own = {number: self._nodes_of(queue.first, plan) for number, queue in left.items()}
         found: dict[int, ShapeQueue] = {}
-        while more := [number for number in left if known[number] & nodes]:
+        while more := [number for number in left if own[number] & nodes]:
             for number in more:
                 found[number] = left.pop(number)
-                nodes |= known[number]
+                nodes |= own[number]
         return found, nodes
 
 
