@@ -313,8 +313,15 @@ def _group_cell(found: Measured) -> str:
     mark = "" if verdict == "unclear" else _mark(found)
     return (
         f'<td class="number {verdict}" data-value="{_value(found.ratio)}" title="{title}">'
-        f"{mark}{found.ratio:.2f}<small>{duration(found.mean)}</small></td>"
+        f"{mark}{_brief(found.ratio)}<small>{duration(found.mean)}</small></td>"
     )
+
+
+def _brief(ratio: float) -> str:
+    """`0.63`, `12`, `0.0042`."""
+    if ratio < 0.1:  # noqa: PLR2004 - digits that tell
+        return f"{ratio:.2g}"
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"  # noqa: PLR2004 - digits
 
 
 # --- why -----------------------------------------------------------------------------------------
