@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.options import DEBUG, ISOLATION, VISIBLE
+from rota.cli.options import DEBUG, ISOLATION, VISIBLE, Finite
 from rota.cli.signals import work_until_done
-from rota.core.errors import OptionError, RotaError, install
+from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
     from rota.live.agent.link import AgentLink
@@ -63,12 +63,12 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 )
 @click.option("--gpu-type", metavar="T", help="GPU type; by default what nvidia-smi reports.")
 @click.option(
-    "--cpus", metavar="N", type=click.FloatRange(min=0), help="Processors to offer; by default all."
+    "--cpus", metavar="N", type=Finite(min=0), help="Processors to offer; by default all."
 )
 @click.option(
     "--mem",
     metavar="GIB",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     help="Memory to offer, in GiB; by default all.",
 )
 @click.option(
@@ -112,14 +112,15 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "--prolog",
     metavar="CMD",
     default="",
-    help="A command before each job, as this agent's account; if it fails, the job runs elsewhere "
+    help="Command to run before each job, as the agent's user; if it fails, the job runs elsewhere "
     "and this node is drained.",
 )
 @click.option(
     "--epilog",
     metavar="CMD",
     default="",
-    help="A command after each job, as --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER, ROTA_HOOK.",
+    help="Command to run after each job, like --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER and "
+    "ROTA_HOOK.",
 )
 @click.option(
     "--leave",
@@ -279,10 +280,7 @@ def _own_address(server: str) -> str:
 
 def _log_to_stderr() -> None:
     """One JSON object for each line."""
-    try:
-        import structlog
-    except ImportError as error:
-        raise RotaError(f"the agent needs more packages: {install('server')}") from error
+    import structlog
 
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[

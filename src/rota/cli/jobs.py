@@ -142,7 +142,7 @@ def row(job: JobInfo, now: float) -> dict[str, str]:
         "queue": clean(job.queue) or "-",
         "state": job.state,
         "why": clean(job.reason) or stopping(job.stopping_s) or "-",
-        "gpus": amount(job.gpus),
+        "gpus": job.sized(),
         "nodes": shortened(list(job.nodes), 3),
         "age": ticking(now - job.submitted_at),
         "ran": ticking(job.run_s) if job.starts else "-",
@@ -242,7 +242,7 @@ def facts(job: JobInfo) -> dict[str, str]:
         "message": clean(job.message),
         "waits for": shortened(job.waits_for, 20) if job.waits_for else "",
         "tried again": moment(job.retry_at) if job.retry_at is not None else "",
-        "gpus": amount(job.gpus) + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
+        "gpus": job.sized() + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
         "nodes": shortened(places, 20) if places else "",
         "priority": str(job.priority) if job.priority else "",
         "submitted": moment(job.submitted_at),
@@ -327,7 +327,7 @@ def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> in
 @FORMAT
 @on_daemon
 def cancel(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
-    """End jobs for good. What is over already stays as it is.
+    """End jobs for good; finished ones stay as they are.
 
     \b
     Examples:

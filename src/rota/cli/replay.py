@@ -130,7 +130,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     from rota.report.replay import write_page
     from rota.study.folder import OutputFolder
     from rota.study.replay.changes import ReplayChanges, parse_quota
-    from rota.study.replay.others import cost_to_others
+    from rota.study.replay.cost_to_others import cost_to_others
     from rota.study.replay.replay import own_files
     from rota.study.replay.replay import replay as run
 

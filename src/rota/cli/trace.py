@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rota.cli.options import DEBUG, FILES, names_of, one_of
+from rota.cli.options import DEBUG, FILES, Finite, names_of, one_of
 from rota.cli.show import FORMAT, listing, warn, warn_about
 from rota.cli.trace_change import annotate, change, fit, merge, redact
 from rota.core.errors import OptionError
@@ -42,7 +42,7 @@ def _kinds() -> Iterable[str]:
 @click.option(
     "--cluster", metavar="SPEC", required=True, help="Cluster that the load is relative to."
 )
-@click.option("--load", metavar="L", type=float, default=0.9, show_default=True,
+@click.option("--load", metavar="L", type=Finite(), default=0.9, show_default=True,
               help="Work offered per GPU while jobs arrive.")  # fmt: skip
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
               help="Random seed.")  # fmt: skip

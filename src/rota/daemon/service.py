@@ -562,7 +562,7 @@ class Daemon:
         """Why it waits or waited."""
         self._ask(self.loop.flush)  # what was logged must be in the store
         seen = self._ask(lambda: JobSituation.of(self.state, self._find(EXPLAIN_JOB, job, actor)))
-        return seen.explain(self._log)
+        return seen.explain(self._log, self.store.epoch_unix)
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""

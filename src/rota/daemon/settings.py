@@ -14,6 +14,7 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
+from rota.core.validation import refused_value
 from rota.jobfile.quantities import duration_s
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
@@ -554,12 +555,6 @@ def _check_queue(queue: Queue, where: str) -> None:
 
 # --- mistakes, with the full path of the key and the keys of its level -------------------------
 
-_WORDS = {
-    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false",
-    "object": "keys with values", "array": "a list", "null": "nothing",
-}  # fmt: skip
-_PATH = re.compile(r"(.*?) - at `\$(.*)`", re.DOTALL)
-_TYPES = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
@@ -585,14 +580,12 @@ def _is_struct(hint: Any) -> bool:
 
 
 def _in_our_words(error: msgspec.ValidationError, content: Mapping[str, Any], where: str) -> str:
-    """What msgspec found, in our words: where it is, what was given, what is wanted."""
-    match = _PATH.fullmatch(str(error))
-    text, path = (match[1], match[2].removeprefix(".")) if match else (str(error), "")
-    types = _TYPES.search(text)
-    if types:
-        wanted = " or ".join(_WORDS.get(word, word) for word in types[1].split(" | "))
-        text = f"write {wanted}, not {_WORDS.get(types[2], types[2])}"
-    return f"{where}{_by_name(path, content)}: {text.replace('`', '')}" if path else where + text
+    """Which key of the configuration, what was given, what is wanted."""
+    wrong = refused_value(error, content)
+    problem = wrong.problem.replace("`", "")
+    if wrong.key:
+        problem = problem.replace(wrong.key, _by_name(wrong.key, content), 1)
+    return where + (f"{problem}: {wrong.remedy}" if wrong.remedy else problem)
 
 
 def _by_name(path: str, content: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
 from rota.core.jobs import Job
+from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
 from rota.core.words import brief
 from rota.daemon.access import owns_job, submitted_job
@@ -44,20 +45,27 @@ class Allowance(msgspec.Struct, frozen=True):
             told.priority_classes,
         )
 
+    def refuse_unknown_queue(self, queue: str, tenants: TenantTree) -> None:
+        """Raise if the queue is not declared, and jobs may not name others."""
+        allowed = self.undeclared_queues
+        if allowed is None:
+            allowed = not len(tenants)
+        if queue and queue not in tenants.names and not allowed:
+            near = nearest(queue, tenants.names)
+            hint = f"did you mean {near!r}? " if near else ""
+            raise ForbiddenError(
+                f"queue {queue!r} is not declared: {hint}there are {', '.join(tenants.names)} "
+                "(permissions.undeclared_queues lets jobs name others)"
+            )
+
     def refuse_queue(self, name: str, queue: str, tenants: TenantTree) -> None:
         """Raise if the user of this name may not submit there."""
-        undeclared = self.undeclared_queues
-        if undeclared is None:
-            undeclared = not len(tenants)
-        if queue and queue not in tenants.names and not undeclared:
-            raise ForbiddenError(
-                f"queue {queue!r} is not declared: there are {', '.join(tenants.names)}"
-            )
+        self.refuse_unknown_queue(queue, tenants)
         path = [each.name for each in tenants.path(queue)]
         for each in path:
             if name not in self.permissions.queues.get(each, (name,)):
                 raise ForbiddenError(f"queue {queue!r}: {name} may not submit there")
-        own = undeclared and queue and queue not in tenants.names
+        own = queue and queue not in tenants.names
         if self.queues is not None and not own and not set(path).intersection(self.queues):
             known = ", ".join(self.queues) or "none"
             raise ForbiddenError(f"queue {queue!r}: {name} may submit to these only: {known}")
@@ -81,6 +89,8 @@ def refuse_forbidden(
 ) -> None:
     """What the actor may not submit; `active`: their jobs that are held, wait or run."""
     if actor.role != USER:
+        for job in jobs:  # a slip of the pen, also of those who may do anything
+            allowed.refuse_unknown_queue(job.queue, tenants)
         return
     if active + len(jobs) > allowed.max_jobs:
         raise ForbiddenError(

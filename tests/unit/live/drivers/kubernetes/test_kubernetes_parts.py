@@ -11,8 +11,7 @@ from rota.live.drivers.kubernetes.api import KubeApi, KubeError
 from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
 from rota.live.drivers.kubernetes.logs import newer
 from rota.live.drivers.kubernetes.manifest import label, pod, pod_name
-from rota.live.drivers.kubernetes.nodes import read_node
-from rota.live.drivers.kubernetes.occupancy import PodOccupancy
+from rota.live.drivers.kubernetes.nodes import PodOccupancy, read_node
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.runs import judge
 from slurm_runs import order
