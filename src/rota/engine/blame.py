@@ -33,9 +33,9 @@ CONSTRAINT = int(Reason.CONSTRAINT)
 ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION)
 """Reasons that depend on what is free."""
 
-Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""GPU types and labels that a request accepts: which nodes count for it."""
-ANY: Eligible = ((), ())
+Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
+"""GPU types, labels and GPU memory that a request accepts: which nodes count for it."""
+ANY: Eligible = ((), (), 0.0)
 
 
 def why_not(placement: Placement, shape: Shape) -> int:
@@ -45,10 +45,11 @@ def why_not(placement: Placement, shape: Shape) -> int:
     if shape.plain or placement.pooled:
         return FRAGMENTATION
     room = placement.room
-    more = (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem)  # than GPUs
+    more = (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem) or shape.resources
     if more and not placement.enough(shape):
         return CAPACITY
-    if (shape.types or shape.labels) and not placement.enough_accepted(shape):
+    choosy = shape.types or shape.labels or shape.gpu_mem_gib
+    if choosy and not placement.enough_accepted(shape):
         return CONSTRAINT
     if shape.apart:
         part = shape.gpus / shape.apart
@@ -176,11 +177,12 @@ class Blamed:
             needs.append(("cpus", shape.cpus))
         if shape.mem_gib and room.has_mem:
             needs.append(("mem_gib", shape.mem_gib))
+        needs += [(kind, need) for kind, need in shape.resources.items() if kind in room.more]
         compared: list[tuple[tuple[str, Eligible], Shape | None, float]] = [
             ((kind, ANY), None, need) for kind, need in needs
         ]
-        if shape.types or shape.labels:
-            eligible = (shape.types, shape.labels)
+        if shape.types or shape.labels or shape.gpu_mem_gib:
+            eligible = (shape.types, shape.labels, shape.gpu_mem_gib)
             compared += [((kind, eligible), shape, need) for kind, need in needs]
         return compared
 
@@ -189,7 +191,10 @@ class Blamed:
             return self._placement.free
         room = self._placement.room
         use = room.up if among is None else list(map(and_, room.up, room.matching(among)))
-        return room.free_gpus(use) if kind == "gpus" else sum(compress(getattr(room, kind), use))
+        if kind == "gpus":
+            return room.free_gpus(use)
+        free = {"cpus": room.cpus, "mem_gib": room.mem_gib}.get(kind)
+        return sum(compress(room.more[kind] if free is None else free, use))
 
 
 def _between(

@@ -106,7 +106,8 @@ class SearchingConsolidate(Placement):
         if not self._counted:
             return super().walk(shape, lower)
         self._shape = shape
-        if (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem):
+        beside = (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem)
+        if beside or shape.resources:
             return self._walk_beside(shape, lower)
         tail = self._tail = []
         need = shape.gpus
