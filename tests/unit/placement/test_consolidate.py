@@ -186,10 +186,14 @@ def test_what_was_found_out_about_a_label_holds_until_its_own_nodes_change(maker
     one, other = maker.shape(4, labels=("a",)), maker.shape(4, labels=("b",))
     asked = []
     placement.feasible = lambda shape, room: asked.append(shape) or True
-    assert placement.fits(one) and placement.fits(other)
+    assert placement.fits(one)
+    assert placement.fits(other)
     taken = placement.take(maker.job(4, labels=("b",)))
-    assert placement.fits(one) and asked == [one, other]
-    assert placement.fits(other) and asked == [one, other, other]
+    assert placement.fits(one)
+    assert asked == [one, other]
+    assert placement.fits(other)
+    assert asked == [one, other, other]
     placement.give(maker.job(4, labels=("b",)), taken)
     placement.set_node(placement.topology.nodes[0], up=False)
-    assert placement.fits(one) and asked == [one, other, other, one]
+    assert placement.fits(one)
+    assert asked == [one, other, other, one]
