@@ -111,8 +111,9 @@ def submit(
 
     The exit code is 1 if a job is rejected at once, because it can never run here.
 
-    A file is Rota's own YAML, an #SBATCH script, a job of OpenPAI (version 2) or of Blox; what
-    cannot be honoured is said. The jobs of all files are accepted together or not at all. A COMMAND
+    A file is Rota's own YAML, an #SBATCH script, a manifest of Kubernetes (Pod, Job, PyTorchJob,
+    MPIJob, RayJob), a job of OpenPAI (version 2) or of Blox; what cannot be honoured is said. The
+    jobs of all files are accepted together or not at all. A COMMAND
     runs in the present folder.
 
     \b
