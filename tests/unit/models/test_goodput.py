@@ -153,7 +153,7 @@ def test_where_fits_that_differ_end_is_a_matter_of_rounding(vectors):
             parameters_agree(ours, theirs) or len(points) == 1
         ):  # one point: any time between is best
             continue
-        dice = random.Random(1)
+        dice = random.Random(1)  # noqa: S311 - not a secret
         ends = []
         for _ in range(12):
             nudged = tuple(
