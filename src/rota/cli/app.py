@@ -36,6 +36,7 @@ COMMANDS = {
     "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),
     "report": ("rota.cli.report:report", "Rebuild a folder's report."),
     "rerun": ("rota.cli.rerun:rerun", "Repeat a run and check that the result is the same."),
+    "lab": ("rota.cli.lab:lab", "Learn scheduling by exercises, with a grader."),
     "policy": ("rota.cli.listing:policy", "List the policies, or explain one."),
     "placement": ("rota.cli.listing:placement", "List the placements, or explain one."),
     "admission": ("rota.cli.listing:admission", "List the admissions, or explain one."),
