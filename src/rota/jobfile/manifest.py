@@ -127,7 +127,6 @@ class _Manifest:
         """What of a pod has no counterpart."""
         container = self._container(role.pod, f"{self.where}: {role.name}")
         for entry, key, why in (
-            (container, "image", "processes run with what the node has installed"),
             (container, "envFrom", "name the variables, or use `rota secret set`"),
             (container, "volumeMounts", "put files where the nodes can read them"),
             (container, "lifecycle", "use checkpoint: pre_stop"),
@@ -172,6 +171,9 @@ class _Manifest:
         container = self._container(first.pod, f"{self.where}: {first.name}")
         for role in roles:
             self.note_pod(role)
+        images = [self._container(role.pod, self.where).get("image") or "" for role in roles]
+        if len(set(images)) > 1:
+            self.lost(f"images {', '.join(images[1:])}", f"all processes use {images[0]}")
         job = JobFile(
             run=run,
             name=text_of(f"{self.where}: name", self.metadata.get("name")
@@ -187,6 +189,7 @@ class _Manifest:
             nodes=1 if each_gpu else pods,
             per="gpu" if each_gpu else "node",
             queue=self.queue,
+            image=text_of(f"{self.where}: image", images[0]),
             **rest,
         )  # fmt: skip
         return Translated(job, tuple(dict.fromkeys(self.warnings)))

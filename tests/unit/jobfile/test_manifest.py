@@ -50,17 +50,19 @@ def test_a_pytorch_job_is_a_gang_of_nodes():
     assert (job.retries, job.time_limit, job.hold) == (3, 7200, True)
     assert job.envs == {"LR": "0.1"}
     assert "variable KEY left out" in lost
-    assert "image left out" in lost
+    assert job.image == "example/train:1"
 
 
 def test_roles_with_commands_of_their_own_go_by_rank():
     spec = {
         "pytorchReplicaSpecs": {
-            "Worker": {"replicas": 2, "template": template(command=["echo", "worker"])},
-            "Master": {"replicas": 1, "template": template(command=["echo", "master"])},
+            "Worker": {"replicas": 2, "template": template(command=["echo", "worker"], image="w")},
+            "Master": {"replicas": 1, "template": template(command=["echo", "master"], image="m")},
         }
     }
-    job, _ = one(manifest("PyTorchJob", spec))
+    job, lost = one(manifest("PyTorchJob", spec))
+    assert job.image == "m"
+    assert "images w left out: all processes use m" in lost
     told = [
         subprocess.run(["sh", "-c", job.run], env={"RANK": str(rank)}, capture_output=True,
                        text=True, check=True).stdout
