@@ -734,6 +734,7 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     stopping: list[str] = []  # jobs whose processes there are being stopped
     stopping_s: float | None = None  # the longest that this may take
     clear_in_s: float | None = None  # what still runs on the drained node then is stopped
+    labels: tuple[str, ...] = ()  # what jobs may ask for: `container` where images run
 
 
 class NodeEvent(msgspec.Struct, kw_only=True):

@@ -191,6 +191,7 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
             stopping=list(dict.fromkeys(run.job.id for run in ending.get(node.name, ()))),
             stopping_s=_longest(ending.get(node.name, ())),
             clear_in_s=_until(machines[node.name].clear_at_s, cluster.now_s),
+            labels=node.labels,
         )
         for node in view.topology.nodes
         if not machines[node.name].removed

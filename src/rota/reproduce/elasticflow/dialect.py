@@ -43,7 +43,7 @@ class ElasticFlowDialect(Dialect):
     source = (
         "Gu et al., ElasticFlow: An Elastic Serverless Training Platform for Distributed Deep "
         "Learning, ASPLOS 2023; pkusys/ElasticFlow, ElasticFlow/scheduler; quirks: "
-        "rota/reproduce/elasticflow/loop.py and filling.py"
+        "rota/reproduce/elasticflow/slots.py, loop.py and filling.py"
     )
     policies: ClassVar[dict[str, str]] = {
         "elasticflow": "ef-accessctrl",
