@@ -22,7 +22,7 @@ from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec, Topology
-from rota.daemon.accounts import Accounts
+from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
 from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.efficiency import UsageBook
@@ -51,7 +51,6 @@ from rota.live.drivers.pretend import PretendDriver
 from rota.traces.cluster import parse_cluster
 from rota.wire import ADMIN, Actor
 
-OWNER = "local"
 PIECE = 1 << 20
 log = structlog.get_logger("rota")
 
@@ -106,16 +105,15 @@ class Assembly:
             store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
-            self.accounts = Accounts(
-                store, settings.isolation, settings.socket_users, self._owner()
-            )
+            tokens = Tokens(store)
+            self.owner = self._find_owner(tokens)
+            self.accounts = Accounts(store, settings.isolation, settings.socket_users, self.owner)
             self.driver, topology = self._driver(topology)
             checker = Invariants if settings.check else None
             self.loop = DaemonLoop(
                 store, self.driver, scheduling, topology, checker=checker,
                 patient=not topology.nodes,
             )  # fmt: skip
-            tokens = Tokens(store)
             if isinstance(self.driver, AgentDriver):
                 self.driver.claim = tokens.claim
             self.authority = tokens.members.authority = self._authority()
@@ -124,7 +122,7 @@ class Assembly:
                     AUTHORITY, self.authority.fingerprint.hex() if self.authority else ""
                 )
             tokens.invited_only = self._invited_only()
-            tokens.local_file(self.folder.token, self._owner(), ADMIN)
+            tokens.local_file(self.folder.token, self.owner)
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
                 complete=lambda settings: declared(settings)[1],
@@ -139,6 +137,7 @@ class Assembly:
                 self.daemon.uploads = UploadStore(self.folder.path / "uploads")
                 keys = self.folder.path / "secrets.key"
                 self.daemon.vault = SecretStore(self.folder.path / "secrets", keys)
+                self.daemon.vault.copy_of(Actor(LOCAL, ADMIN), self.owner)
             self.retention = RetentionThread(
                 Pruner(store, settings.retention), settings.retention.every_s,
                 self.daemon.forget_ended,
@@ -171,9 +170,15 @@ class Assembly:
             return Store(self.folder.store, durable=self.settings.durable)
         return Store(PostgresDatabase(self._turn.engine, self._turn.lease))
 
-    def _owner(self) -> str:
-        """The name of the token in the folder; daemons that share a database have one each."""
-        return OWNER if self._turn is None else f"{OWNER}-{self.folder.identity()}"
+    def _find_owner(self, tokens: Tokens) -> Actor:
+        """Whose socket, token and jobs are the daemon's own; each on one database has another."""
+        if self._turn is not None:
+            return Actor(f"{LOCAL}-{self.folder.identity()}", ADMIN)
+        account = account_name()
+        owner = find_owner(self.store, tokens, self.settings.owner or account)
+        if owner.name not in (self.settings.owner, account):
+            log.warning("whoever runs the daemon is called local: their name is somebody's")
+        return owner
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
         settings = self.settings
@@ -311,7 +316,7 @@ class Assembly:
             agent_pieces=self.driver.piece_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
-            peers=peers(settings.socket_users, self._owner()),
+            peers=peers(settings.socket_users, self.owner),
         )
         mode = 0o666 if settings.socket_users else 0o600
         return serve(
@@ -359,7 +364,7 @@ class Assembly:
     def reload(self) -> None:
         """Read the configuration again; a bad one is logged and changes nothing."""
         try:
-            changed = self.daemon.reload(Actor(OWNER, ADMIN))
+            changed = self.daemon.reload(self.owner)
         except Exception as error:  # noqa: BLE001 - a bad file must not end the daemon
             log.warning("reload failed", error=str(error))
         else:
@@ -371,7 +376,15 @@ class Assembly:
         log.info("stopped", state=str(self.folder.path))
 
 
-def peers(users: Mapping[str, str], owner: str) -> dict[int, Actor]:
+def account_name() -> str:
+    """The name of the account that this process has; `local` if it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return LOCAL
+
+
+def peers(users: Mapping[str, str], owner: Actor) -> dict[int, Actor]:
     """Who calls over the local socket, by uid: whoever owns the daemon, root, and accounts."""
     found: dict[int, Actor] = {}
     for account, role in users.items():
@@ -381,7 +394,7 @@ def peers(users: Mapping[str, str], owner: str) -> dict[int, Actor]:
             raise InputError(
                 f"socket_users.{account}: this machine has no such account: make it, or take it out"
             ) from error
-    return found | dict.fromkeys({os.geteuid(), 0}, Actor(owner, ADMIN))
+    return found | dict.fromkeys({os.geteuid(), 0}, owner)
 
 
 def _from_here(url: str) -> str:

@@ -239,6 +239,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     advertise: str = ""  # on PostgreSQL: the URL by which others reach this daemon; empty: `listen`
     listen: str = "127.0.0.1:7842"  # port 0: a free one
     socket: str = ""  # for users of this machine; empty: rota.sock in the state folder
+    owner: str = ""  # the name of whoever runs the daemon; empty: that of their account
     socket_users: dict[str, str] = {}  # roles of other accounts of this machine on the socket
     tls_cert: str = ""  # a certificate (PEM) for HTTPS; empty: that of `rota tls init`, if any
     tls_key: str = ""  # its private key
