@@ -36,7 +36,7 @@ NEARLY_IDLE: Sequence[Job] = [
 ]
 
 
-class Scene(msgspec.Struct, frozen=True):
+class GandivaScene(msgspec.Struct, frozen=True):
     """Some jobs on some servers."""
 
     jobs: Sequence[Job]
@@ -46,12 +46,12 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 SCENES = {
-    "affinity": Scene(AFFINITY, 4, 4),
-    "fragments": Scene(FRAGMENTS, 4, 4),
-    "nearly-idle": Scene(NEARLY_IDLE, 4, 4),
-    "turns": Scene([(0, 1, 3600, MUCH)] * 3, 1, 1, "exclusive"),
-    "good-pair": Scene([(0, 1, 3600, LITTLE)] * 2, 1, 1),
-    "bad-pair": Scene([(0, 1, 3600, MUCH)] * 2, 1, 1),
+    "affinity": GandivaScene(AFFINITY, 4, 4),
+    "fragments": GandivaScene(FRAGMENTS, 4, 4),
+    "nearly-idle": GandivaScene(NEARLY_IDLE, 4, 4),
+    "turns": GandivaScene([(0, 1, 3600, MUCH)] * 3, 1, 1, "exclusive"),
+    "good-pair": GandivaScene([(0, 1, 3600, LITTLE)] * 2, 1, 1),
+    "bad-pair": GandivaScene([(0, 1, 3600, MUCH)] * 2, 1, 1),
 }
 
 
@@ -109,7 +109,7 @@ class GandivaFigures(Recipe):
         )
 
 
-def _config(setting: RecipeSetting, name: str, scene: Scene) -> RunConfig:
+def _config(setting: RecipeSetting, name: str, scene: GandivaScene) -> RunConfig:
     rows = ["job_id,submit_s,num_gpus,duration_s,demand"]
     rows += [
         f"j{number},{at:g},{gpus:g},{work:g},compute={uses:g}"

@@ -76,7 +76,7 @@ class SharingSideBySide(Recipe):
     summary = "ways to share GPUs on the same jobs: parts, turns, at once, pairs, MIG"
     paper = "none: each of the papers compares its own way with GPUs that are not shared"
     source = "nothing was published: what must hold of any such comparison is checked"
-    takes: Mapping[Scale, str] = {Scale.SMALL: "15 s", Scale.PAPER: "10 min"}
+    takes: Mapping[Scale, str] = {Scale.SMALL: "15 s", Scale.PAPER: "3 min"}
     leaves_out = (
         "a thinned week of Philly and pods of openb with parts of GPUs (they need the reference "
         "data): some made-up jobs on few GPUs"
