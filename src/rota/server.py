@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,16 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
     return topology, scheduling
 
 
+def dated(scheduling: Scheduling, epoch_unix: float) -> Scheduling:
+    """Months of a budget are those of the calendar: say when second 0 was, once and for all."""
+    kind, _, options = scheduling.admission.partition(":")
+    keys = options.split(",")
+    if kind != "budget" or "per=month" not in keys or any(k.startswith("start=") for k in keys):
+        return scheduling
+    start = datetime.fromtimestamp(epoch_unix, UTC).replace(tzinfo=None).isoformat()
+    return msgspec.structs.replace(scheduling, admission=f"{scheduling.admission},start={start}")
+
+
 class LeadersTurn(msgspec.Struct, frozen=True):
     """A daemon's turn to lead, where several share a database."""
 
@@ -105,6 +116,7 @@ class Assembly:
             store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
+            scheduling = dated(scheduling, store.epoch_unix)
             tokens = Tokens(store)
             self.owner = self._find_owner(tokens)
             self.accounts = Accounts(store, settings.isolation, settings.socket_users, self.owner)
@@ -125,7 +137,7 @@ class Assembly:
             tokens.local_file(self.folder.token, self.owner)
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
-                complete=lambda settings: declared(settings)[1],
+                complete=lambda settings: dated(declared(settings)[1], store.epoch_unix),
                 provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
             self.daemon.on_submit = self.accounts.ensure
