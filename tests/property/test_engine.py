@@ -88,6 +88,7 @@ def test_the_naive_engine_agrees_on_fractions_of_seconds(policy, scenario):
     assert scenario.mismatch(POLICY[policy]) == ""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "sjf", "srtf", "las"])
 @given(scenario=scenarios(lossy=False).flatmap(owned))
 def test_the_naive_engine_agrees_on_limits_retries_arrays_and_dependencies(policy, scenario):
