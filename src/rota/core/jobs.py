@@ -13,7 +13,7 @@ from rota.core.errors import KnowledgeError
 from rota.core.events import INF
 from rota.core.hints import NOTHING_TOLD, Hints, Learning, StepTime, TimedShape
 from rota.core.knowledge import Knowledge
-from rota.core.spec import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.spec import BAR, Behaviour, JobSpec, Request, TaskGroup
 
 __all__ = [
     "CANCELLED", "DONE", "FAILED", "HELD", "LABELLED", "OF_TYPE", "PROGRESS", "RATE", "REJECTED",
@@ -60,7 +60,8 @@ class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
     __slots__ = (
-        "apart", "cpus", "gang", "gpus", "labels", "mem_gib", "number", "plain", "request", "types",
+        "apart", "cpus", "gang", "gpus", "labels", "mem_gib", "number", "opened", "plain",
+        "request", "searched", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
@@ -75,6 +76,8 @@ class Shape:
         self.labels = request.labels
         self.apart = sum(group.count for group in request.groups) if request.apart else 0
         self.plain = not (self.cpus or self.mem_gib or self.types or self.labels or self.apart)
+        self.opened: Shape | None = None  # the same without windows (`core.windows`), if it has any
+        self.searched = bool(self.apart) or any(label.startswith(BAR) for label in self.labels)
 
     def describe(self) -> str:
         """For messages: `8 GPUs of type v100, 4 CPUs`."""

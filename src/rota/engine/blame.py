@@ -12,6 +12,9 @@ then free. The first that is true counts:
 4. `fragmentation`: those have enough, but there is no place for it: the free GPUs are spread over
    nodes in another way than its placement allows.
 
+Before all of these come `maintenance` and `reserved`: a window (`rota.core.windows`) bars it from
+nodes, and it would fit if it did not, or bars it from all that it could ever use.
+
 Only requests whose tasks are placed one by one (each on a node of its own) have parts that could
 start. All others are one piece to a placement, however many GPUs they ask for.
 """
@@ -26,13 +29,14 @@ from rota.core.allocation import Amount
 from rota.core.events import INF
 from rota.core.jobs import Shape
 from rota.core.reasons import Reason
+from rota.core.windows import reason_of
 from rota.placement.base import EPSILON, Placement, Room
 
 CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
 GANG = int(Reason.GANG)
 CONSTRAINT = int(Reason.CONSTRAINT)
-ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION)
+ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION, Reason.MAINTENANCE, Reason.RESERVED)
 """Reasons that depend on what is free."""
 
 Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -42,6 +46,10 @@ ANY: Eligible = ((), ())
 
 def why_not(placement: Placement, shape: Shape) -> int:
     """The reason of a request that does not fit now."""
+    if shape.opened is not None:
+        if placement.fits(shape.opened) or not placement.eligible(shape):
+            return int(reason_of(shape.labels))
+        return why_not(placement, shape.opened)  # not for its windows
     if shape.gpus > placement.free:
         return CAPACITY
     if shape.plain or placement.pooled:
@@ -133,7 +141,7 @@ class Blamed:
                 self._sums[key] = self._sum(key[0], among)
             insort(self._watched[key].needs, (need, number))
         self.lowest = INF
-        if shape.apart:
+        if shape.apart or shape.opened is not None:
             self._gangs.add(number)
         return reason
 

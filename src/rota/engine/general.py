@@ -162,6 +162,17 @@ class GeneralScheduler(Successor):
         if self._hears is not None:
             self._hears.submitted(job, now_s)
 
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:
+        """For an account of those who wait it leaves and comes again."""
+        known = job.index in self._queue
+        if known:
+            self._waits(job, -1)
+            if self._hears is not None:
+                self._hears.ended(job, now_s)
+        job.shape = shape
+        if known:
+            self._enters(job, now_s)
+
     def _waits(self, job: Job, sign: int) -> None:
         number = job.shape.number
         self._touched.add(number)
@@ -327,7 +338,7 @@ class GeneralScheduler(Successor):
                 if not blame.get(number):
                     continue
                 reason = 0
-            elif (shape := self._shape_of[number]).gpus > free:
+            elif (shape := self._shape_of[number]).gpus > free and shape.opened is None:
                 reason = CAPACITY
             elif not trusted or placement.fits(shape):
                 reason = ORDER

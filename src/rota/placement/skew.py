@@ -21,7 +21,7 @@ from rota.core.topology import Topology
 from rota.placement.base import Room
 from rota.placement.choices import Choice, enough, in_order
 from rota.placement.consolidate import SearchingConsolidate
-from rota.placement.room import MARK
+from rota.core.spec import MARK
 
 SKEWED = MARK + "skewed"
 """Marks the requests of skewed models."""

@@ -3,7 +3,7 @@
 from rota.core.jobs import Job, Shape
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
-from rota.placement.room import MARK
+from rota.core.spec import MARK
 
 SLACK = 1e-9  # GPUs: parts of them are sums of floats
 
