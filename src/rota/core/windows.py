@@ -11,6 +11,7 @@ Which windows bar a job stands in the request by which it is placed, as labels t
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import nextafter
 from typing import Literal
 
 import msgspec
@@ -68,7 +69,8 @@ class NodeWindow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def last_start_s(self, spec: JobSpec, run_s: float) -> float:
         """Until when it may start there, after having run for so long already."""
-        return self.start_s - max(0.0, declared_s(spec) - run_s)
+        left_s = declared_s(spec) - run_s
+        return self.start_s - left_s if left_s > 0 else nextafter(self.start_s, -INF)
 
     def describe(self) -> str:
         """For people: `maintenance pdu of n0, n1`."""

@@ -1,8 +1,8 @@
 """The windows of a cluster, and whom they bar from which nodes at every moment.
 
 Barring is a change of the request by which a job is placed (`rota.core.windows`): so all doors and
-all placements keep to it. While a job makes progress nothing changes for it: the later it is, the
-less it has left to run. Else it is barred once it is too late to end before the window begins. That
+all placements keep to it. While a job makes progress nothing changes for it before the window
+begins: the later it is, the less it has left to run. Else it is barred once it is too late to end before the window begins. That
 moment is a timer of the engine, as are the beginning and the end of a window.
 """
 
@@ -41,9 +41,7 @@ class Calendar:
     index = -1
     epoch = 0
 
-    def __init__(
-        self, lifecycle: Lifecycle, reshape: Callable[[Job, Shape, float], None]
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, reshape: Callable[[Job, Shape, float], None]) -> None:
         self.windows: dict[str, NodeWindow] = {}
         self._begun: set[str] = set()
         self._made = 0  # windows so far
@@ -132,25 +130,24 @@ class Calendar:
                 self._close(window, events)
             elif window is not None and window.start_s <= now_s:
                 self._begin(window, events)
+                for job in list(active.values()):  # those that run longer than they said, too
+                    self._assess(job, events)
         self._arm()
 
     def attend(self, events: Iterable[Event]) -> None:
         """Before a decision: those who come to wait."""
         for event in events:
-            kind, job = event[1], event[3]
-            if kind in COMES and not job.terminal:
-                if kind != ev.JOB_SUBMIT:
-                    job.reason = 0
-                self._assess(job, None)
+            if event[1] in COMES and not event[3].terminal:
+                self._assess(event[3], None)
         self._arm()
 
     def after(self, changes: Changes) -> None:
         """After a decision: those who have lost their places, or are on their way to others."""
         for job in changes.stops:
             if not job.terminal:
-                job.reason = 0
                 self._assess(job, None)
         for job, _ in changes.starts:
+            job.reason = 0
             if job.phase != RUNNING and not job.terminal:
                 self._assess(job, None)
         self._arm()
@@ -165,7 +162,7 @@ class Calendar:
             if window.admits(job.spec):
                 continue
             last_s = window.last_start_s(job.spec, job.run_s)
-            if (job.since_s if runs else now_s) > last_s:
+            if now_s >= window.start_s or (job.since_s if runs else now_s) > last_s:
                 marks.append(window.mark)
             elif not runs and last_s < late_s:
                 late_s = last_s
@@ -273,7 +270,9 @@ class Calendar:
         self.rearm()
 
 
-def on_nodes(windows: Iterable[NodeWindow], job: Job, vertices: Sequence[Vertex]) -> list[NodeWindow]:
+def on_nodes(
+    windows: Iterable[NodeWindow], job: Job, vertices: Sequence[Vertex]
+) -> list[NodeWindow]:
     """Of these windows, those on whose nodes a job is that they do not admit."""
     if not on_cluster(job):
         return []

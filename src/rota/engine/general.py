@@ -101,6 +101,7 @@ class GeneralScheduler(Successor):
         self._kind: type[PlacementPlan] | None = None
         self._guests: Guests = {}
         self._returned: set[int] = set()  # whose places were given back before the event came
+        self._reshaped = False  # windows let jobs use other nodes: to policies the cluster changed
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def expect(self, workload: Workload) -> None:
@@ -117,7 +118,7 @@ class GeneralScheduler(Successor):
         if self._view is None and hears is not None:
             hears.cluster_changed(view)
         released, self._refused = self._refused, False
-        nodes = False
+        nodes, self._reshaped = self._reshaped, False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if not subject.terminal and self.admissions.enter(subject, view, entry):
@@ -172,6 +173,7 @@ class GeneralScheduler(Successor):
         job.shape = shape
         if known:
             self._enters(job, now_s)
+            self._dirty = self._reshaped = True
 
     def _waits(self, job: Job, sign: int) -> None:
         number = job.shape.number

@@ -76,7 +76,7 @@ class Engine:
             cluster, self.view, self.log, self.arrivals, self.executor, self.timers
         )
         self.jobs = self.view.everyone = self.lifecycle.jobs
-        self.calendar: "Calendar | None" = None  # windows, once there are any
+        self.calendar: Calendar | None = None  # windows, once there are any
         self.events = 0
         self.decisions = 0
         self._frictionless = cluster.capabilities.frictionless
