@@ -39,6 +39,7 @@ from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.daemon.uploads import UploadStore
 from rota.engine.invariants import Invariants
+from rota.live.agent.containers import ContainerEngine, find_engine
 from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.messages import PartUsage
@@ -97,6 +98,7 @@ class Assembly:
         self.settings = settings
         self._turn = turn
         self._embedded_works = False
+        self.containers: ContainerEngine | None = None
         with ExitStack() as opened:
             self.folder = opened.enter_context(state)
             store = self.store = self._store()
@@ -206,6 +208,11 @@ class Assembly:
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
+        if topology.nodes:
+            self.containers = self._containers()
+        able = () if self.containers is None else self.containers.labels
+        for spec in topology.specs:
+            topology.relabel(spec.name, tuple(dict.fromkeys((*spec.labels, *able))))
         return agents, topology
 
     def _leads(self) -> bool:
@@ -224,7 +231,8 @@ class Assembly:
             return None
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
-            sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
+            sandbox=self._sandbox(config), containers=self.containers,
+            check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
         )  # fmt: skip
 
@@ -244,6 +252,15 @@ class Assembly:
             visible=isolation.visible, environment=isolation.environment,
             processes=isolation.processes, embedded=True,
         )  # fmt: skip
+
+    def _containers(self) -> ContainerEngine | None:
+        """What runs images on this machine; None: nothing does, and jobs that name one wait."""
+        found, why = find_engine(self.settings.local.containers, self.settings.isolation.visible)
+        if found is None:
+            log.info("no containers on this machine", why=why)
+        else:
+            log.info("containers", engine=found.program)
+        return found
 
     def _close_embedded(self) -> None:
         if self.embedded is not None and self._embedded_works:

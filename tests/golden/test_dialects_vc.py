@@ -17,6 +17,7 @@ from rota.models.rates import Uniform
 from rota.reproduce.helios.dialect import HeliosDialect
 from rota.reproduce.loop import PlannedCosts
 from rota.reproduce.lucid.dialect import LucidDialect
+from rota.reproduce.lucid.loop import SecondsRates
 from rota.reproduce.pai.dialect import PaiDialect
 from rota.sim.cluster import SimCluster
 from rota.traces.formats import plain
@@ -29,9 +30,12 @@ def simulate(dialect, policy, workload):
     """Return the finished jobs by id."""
     topology = Topology.uniform(NODES[workload], 8)
     jobs = plain.PlainCsv().read(shared(f"reference/common/{workload}.csv"), {})
-    scheduler = dialect.build(policy, None, topology, seed=0)
+    sharing = policy == "lucid"
+    options = f":profiles={shared('reference/lucid')}" if sharing else ""
+    scheduler = dialect.build(policy + options, None, topology, seed=0)
+    rates = SecondsRates(topology) if sharing else Uniform(topology)
     costs = {"zero": Zero, "planned": PlannedCosts}[dialect.costs]()
-    cluster = SimCluster(topology, costs, Uniform(topology), finish_round_s=dialect.finish_round_s)
+    cluster = SimCluster(topology, costs, rates, finish_round_s=dialect.finish_round_s)
     engine = Engine(cluster, scheduler, WorkloadSource(jobs), wake=dialect.wake)
     engine.run()
     finished = {job.id: job for job in engine.view.finished}

@@ -19,7 +19,7 @@ DRAWN = {module.RECIPE.name: module.RECIPE for module in (blox_admission, blox_f
 RUNS = {
     "blox-artifact": 11,
     "helios-artifact": 4,
-    "lucid-artifact": 10,
+    "lucid-artifact": 12,
     "pai-artifact": 3,
     "tiresias-artifact": 23,
 }

@@ -115,6 +115,8 @@ EXTRAS_OF = {
     "k8s": ["live/drivers/kubernetes"],
     "solve": ["solvers", "policies", "models"],
     "plot": ["report", "notebook"],
+    "perfetto": ["tracing/perfetto.py"],
+    "otel": ["tracing/spans.py"],
 }
 
 
@@ -134,7 +136,9 @@ def others_of(modules):
     """Return the names of what must be installed for modules, other than Python itself."""
     home = distributions()
     used = set().union(*map(imported, modules)) - set(sys.stdlib_module_names) - {"rota"}
-    return {home[name][0].lower().replace("_", "-") for name in used}
+    # Several may put modules into one name: the shortest is the one that the others build on.
+    owners = (min(home[name], key=lambda owner: (len(owner), owner)) for name in used)
+    return {owner.lower().replace("_", "-") for owner in owners}
 
 
 def modules_in(place):

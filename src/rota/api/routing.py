@@ -26,6 +26,7 @@ from rota.api.context import Context
 from rota.api.limits import in_thread
 from rota.api.problems import Refusal, input_problem
 from rota.core.errors import NotFoundError
+from rota.core.validation import refused_value
 from rota.daemon.ports import Service
 from rota.wire import JSON, PATH_PARTS, Actor, Operation, Problem
 
@@ -33,7 +34,6 @@ T = TypeVar("T")
 UNMATCHED = "unmatched"
 _PART = re.compile(r"{(\w+)}")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `|$)", re.DOTALL)
-_AT = re.compile(r"(.*) - at `\$\.([^`\[]+).*`", re.DOTALL)
 
 
 class ApiCall(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class Handler(Generic[T]):
             return {}
         if self.operation.body is bytes:
             return {"body": body}
-        with reading(self._keys):
+        with reading(body, self._keys):
             decoded = self._decoder.decode(body)
             _refuse_repeated_keys(body)
         return {"body": decoded}
@@ -137,8 +137,10 @@ class Handler(Generic[T]):
 
 def path_of(scope: Scope) -> str:
     """The path of a request as it is declared, without what the client put in."""
-    endpoint = scope.get("endpoint")  # the partial of `Handler.route`
-    handler = getattr(getattr(endpoint, "func", None), "__self__", None)
+    endpoint = scope.get("endpoint")
+    if not isinstance(endpoint, partial) or not inspect.ismethod(endpoint.func):
+        return UNMATCHED
+    handler = endpoint.func.__self__  # of the partial that `Handler.route` makes
     return handler.operation.path if isinstance(handler, Handler) else UNMATCHED
 
 
@@ -176,9 +178,8 @@ class _Parameters:
         try:
             return msgspec.convert(found, self._kind, strict=False)
         except msgspec.ValidationError as error:
-            match = _AT.fullmatch(str(error))
-            text = f"{match[2]}: {match[1]}" if match else str(error)
-            raise input_problem(f"{self._where} parameter {text}") from None
+            wrong = refused_value(error, found)
+            raise input_problem(f"{self._where} parameter {wrong.problem}", wrong.remedy) from None
 
 
 async def _read(request: Request, timeout_s: float) -> bytes:
@@ -206,14 +207,30 @@ def _refuse_repeated_keys(body: bytes) -> None:
 
 
 @contextmanager
-def reading(known: tuple[str, ...] = ()) -> Iterator[None]:
-    """Errors of msgspec inside are the client's; `known` keys help where one is unknown."""
+def reading(body: bytes = b"", known: tuple[str, ...] = ()) -> Iterator[None]:
+    """Errors of msgspec inside are the client's.
+
+    Args:
+        body: The JSON that is read, to name what was refused.
+        known: Keys that help where one is unknown.
+    """
     try:
         yield
+    except msgspec.ValidationError as error:
+        wrong = refused_value(error, _plain(body))
+        raise input_problem(wrong.problem, wrong.remedy or _remedy(str(error), known)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise input_problem(str(error), _remedy(str(error), known)) from None
     except RecursionError:
         raise input_problem("the JSON is nested too deeply") from None
+
+
+def _plain(body: bytes) -> Any:
+    """JSON without a type; None if it cannot be read whole, since the reader stopped before."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _remedy(error: str, known: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from rota.core.errors import InputError, RotaError, is_full, why_unwritten
+from rota.core.errors import InputError, RotaError, is_full, lacking, why_unwritten
 from rota.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ COMMANDS = {
     "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),
     "report": ("rota.cli.report:report", "Rebuild a folder's report."),
     "rerun": ("rota.cli.rerun:rerun", "Repeat a run and check that the result is the same."),
+    "lab": ("rota.cli.lab:lab", "Learn scheduling by exercises, with a grader."),
     "policy": ("rota.cli.listing:policy", "List the policies, or explain one."),
     "placement": ("rota.cli.listing:placement", "List the placements, or explain one."),
     "admission": ("rota.cli.listing:admission", "List the admissions, or explain one."),
@@ -78,7 +79,7 @@ COMMANDS = {
     "doctor": ("rota.cli.doctor:doctor", "List what this machine can do for a cluster."),
     "store": ("rota.cli.store:store", "Back up, check and repair a daemon's store."),
     "reload": ("rota.cli.nodes:reload", "Reload the daemon's configuration."),
-    "export": ("rota.cli.export:export", "Export a daemon's history to a folder."),
+    "export": ("rota.cli.export:export", "Export a run or a daemon's history for other tools."),
     "profile": ("rota.cli.profile:profile", "Measure how a real job scales with GPUs."),
     "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to a run's log, and check the fit."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
@@ -207,6 +208,9 @@ def _explain(error: Exception, *, debug: bool) -> int:
     if isinstance(error, RotaError):
         click.echo(f"error: {error}", err=True)
         return USAGE if isinstance(error, InputError) else FAILED
+    if isinstance(error, ModuleNotFoundError) and (remedy := lacking(error)):
+        click.echo(f"error: {remedy}", err=True)
+        return FAILED
     if isinstance(error, OSError) and is_full(error):
         click.echo(f"error: {error.filename or 'a file'}: {why_unwritten(error, '')}", err=True)
         return FAILED

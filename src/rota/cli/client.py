@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from rota.cli.options import DEBUG
-from rota.core.errors import InputError, NotFoundError, RotaError, install
+from rota.cli.options import DEBUG, Finite
+from rota.core.errors import InputError, NotFoundError
 from rota.core.words import duration
 from rota.wire import ENDED, MAX_FILTER, PAGE
 
@@ -45,7 +45,7 @@ _CA = click.option(
 )  # fmt: skip
 WATCH = click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 INTERVAL = click.option(
-    "--interval", metavar="S", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
+    "--interval", metavar="S", type=Finite(min=0.1), default=2.0, show_default=True,
     help="Seconds between refreshes.",
 )  # fmt: skip
 
@@ -73,12 +73,8 @@ def connect(
     server: str | None = None, token_file: str | None = None, *, patience_s: float = PATIENCE_S
 ) -> "Iterator[Client]":
     """A client for the daemon that the user means."""
-    try:
-        from rota.sdk import Client
-    except ImportError as error:
-        raise RotaError(
-            f"{error.name} is missing: commands that speak to a daemon need {install('server')}"
-        ) from error
+    from rota.sdk import Client
+
     context = click.get_current_context(silent=True)
     ca = context.meta.get(_TRUSTED) if context else None
     with Client(server, token_file=token_file, ca=ca, patience_s=patience_s) as rota:

@@ -2,16 +2,19 @@
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rota.cli.client import connect, server_options
-from rota.cli.options import FORCE, OUTPUT_DIR
+from rota.cli.options import FORCE
 from rota.cli.show import warn_about
+from rota.core.errors import install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import polars as pl
 
     from rota.daemon.export import Export
 
@@ -24,30 +27,44 @@ STATE = click.option(
 
 
 @click.command(
-    epilog="Results: events.parquet, jobs.csv and summary.json as of a simulation, workload.csv "
-    "(the jobs with their observed durations), cluster.yaml if NxM does not say it all, "
-    "manifest.json."
+    epilog="Results of -o: events.parquet, jobs.csv and summary.json as of a simulation, "
+    "workload.csv (the jobs with their observed durations), cluster.yaml if NxM does not say it "
+    f"all, manifest.json. --perfetto and --otel need extras: {install('perfetto,otel')}."
 )
-@OUTPUT_DIR
+@click.argument("run", metavar="[RUN]", required=False)
+@click.option(
+    "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
+    help="Folder for the history of a daemon, in the form of a simulation.",
+)  # fmt: skip
 @FORCE
 @STATE
 @click.option(
     "--sacct", is_flag=True,
     help="Write sacct.txt, too: what `sacct --duplicates --parsable2` would print of these jobs.",
 )  # fmt: skip
+@click.option(
+    "--perfetto", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a trace for ui.perfetto.dev: nodes as processes, GPUs as tracks, jobs as slices, "
+    "preemptions as flows.",
+)  # fmt: skip
+@click.option(
+    "--otel", metavar="URL",
+    help="Send OpenTelemetry spans (jobs, what they did, decisions) to a collector, by OTLP over "
+    "HTTP.",
+)  # fmt: skip
 @server_options
 def export(
-    output: Path,
+    run: str | None,
+    output: Path | None,
     state: Path | None,
     server: str | None,
     token_file: str | None,
-    *,
-    force: bool,
-    sacct: bool,
+    **values: Any,
 ) -> None:
-    """Export a daemon's history to a folder, in the form of a simulation.
+    """Export a run, or the history of a daemon, for other tools.
 
-    It takes the role operator.
+    RUN is a folder that `rota simulate` made, the state folder of a stopped daemon, or the URL of
+    one; without it, the daemon that you use. Asking a daemon takes the role operator.
 
     \b
     Examples:
@@ -55,17 +72,88 @@ def export(
       rota calibrate live -o calibrated
       rota simulate live/workload.csv --cluster 4x4 --policy srtf -o what-if
       rota export --sacct -o live
+      rota export what-if --perfetto what-if.pftrace
+      rota export --otel http://127.0.0.1:4318
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon.export import FILES, export_stored, write_export
+    from rota.daemon.export import EVENTS
+
+    perfetto, otel = values["perfetto"], values["otel"]
+    if output is None and perfetto is None and otel is None:
+        raise click.UsageError("nothing to write: give -o DIR, --perfetto FILE or --otel URL")
+    if run is not None and state is not None:
+        raise click.UsageError(f"RUN ({run}) and --state ({state}) both say what: give one")
+    if output is None and (values["sacct"] or values["force"]):
+        raise click.UsageError("--sacct and --force are about the folder: give -o DIR, too")
+    if run is not None and (Path(run) / EVENTS).is_file():
+        if output is not None:
+            raise click.UsageError(
+                f"{run} is such a folder already: -o DIR is for the history of a daemon"
+            )
+        _write_traces(_read_log(Path(run)), perfetto, otel)
+        return
+    found = _history(run, state, server, token_file)
+    if output is not None:
+        _write_folder(found, output, force=values["force"], sacct=values["sacct"])
+    _write_traces((found.log, found.made.epoch_unix), perfetto, otel)
+
+
+def _history(
+    run: str | None, state: Path | None, server: str | None, token_file: str | None
+) -> "Export":
+    from rota.daemon.export import export_stored
+
+    if state is not None:
+        return export_stored(state)
+    if run is None or run.startswith(URLS):
+        return download(run or server, token_file)
+    return export_stored(Path(run))
+
+
+def _write_folder(found: "Export", output: Path, *, force: bool, sacct: bool) -> None:
+    from rota.daemon.export import FILES, write_export
     from rota.study.folder import OutputFolder
 
     with OutputFolder(output, force=force, own=[*FILES, SACCT]) as folder:
-        found = export_stored(state) if state is not None else download(server, token_file)
         notes = write_export(found, folder.path)
         if sacct:
             notes += _write_accounting(folder.path)
     click.echo(f"{output}: {len(found.made.jobs):,} jobs, {found.log.height:,} rows")
     warn_about(notes)
+
+
+def _read_log(folder: Path) -> "tuple[pl.DataFrame, float | None]":
+    """The log of a run, and the wall-clock time of its second 0: simulated runs have none."""
+    import msgspec
+    import polars as pl
+
+    from rota.core.errors import InputError
+    from rota.daemon.export import EVENTS, MANIFEST
+
+    try:
+        log = pl.read_parquet(folder / EVENTS)
+        manifest = folder / MANIFEST
+        notes = msgspec.json.decode(manifest.read_bytes()) if manifest.is_file() else {}
+    except (OSError, pl.exceptions.PolarsError, msgspec.DecodeError) as error:
+        raise InputError(f"{folder}: cannot be read ({error})") from error
+    return log, notes.get("epoch_unix")
+
+
+def _write_traces(
+    run: "tuple[pl.DataFrame, float | None]", perfetto: Path | None, otel: str | None
+) -> None:
+    log, epoch_unix = run
+    if perfetto is not None:
+        from rota.tracing.perfetto import write_perfetto
+
+        click.echo(f"{perfetto}: {write_perfetto(log, perfetto):,} slices")
+    if otel is not None:
+        from time import time
+
+        from rota.tracing.spans import send_spans
+
+        if epoch_unix is None:  # as if the run ended now: collectors drop what is old
+            epoch_unix = time() - float(log["time_s"][-1])
+        click.echo(f"{otel}: {send_spans(log, otel, epoch_unix):,} spans")
 
 
 def _write_accounting(folder: Path) -> list[str]:

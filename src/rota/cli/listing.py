@@ -16,9 +16,10 @@ TABLE = "table"
 
 
 def facts(group: str, name: str) -> Facts:
-    """Everything that a registered object says about itself."""
+    """Everything that a registered object says about itself; with options, also its models."""
     from rota.engine import parts
 
+    text, (name, options) = name, registry.split(name)
     classes = {
         registry.POLICIES: parts.policy_class,
         registry.PLACEMENTS: parts.placement_class,
@@ -31,6 +32,9 @@ def facts(group: str, name: str) -> Facts:
         about |= {"door": _door(found)}
         if found.coupled:
             about["coupled"] = found.coupled
+        models = parts.make_policy(text).models() if options else {}
+        if models:
+            about["models"] = {what: str(model) for what, model in models.items()}
     if group == registry.DIALECTS:
         about |= {"summary": found.description, "source": found.source}
         about |= {"policies": dict(found.policies)}
@@ -165,6 +169,8 @@ def _print_facts(about: Facts) -> None:
         lines.append("files:")
         lines += [f"    {key} = FILE  ({told})" for key, told in about["files"].items()]
     lines += ["", about["description"]]
+    for what, model in about.get("models", {}).items():
+        lines += ["", f"{what}:", textwrap.indent(model, "    ")]
     click.echo("\n".join(lines).rstrip())
 
 

@@ -1,6 +1,7 @@
 """Options that several commands share, and completion of their values."""
 
 from collections.abc import Callable, Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +11,21 @@ from click.shell_completion import CompletionItem
 from rota.core import registry
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Finite(click.FloatRange):
+    """A number that is neither nan, which every comparison lets pass, nor infinite."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse nan and inf."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number: give one such as 2.5", param, ctx)
+        return number
 
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -100,9 +116,9 @@ _RUN = (
     _text("--speed-error", metavar="E",
           help="Make what policies are told of speeds on GPU types wrong by a random factor per "
                "job and type: cv=0.2,bias=0.1."),
-    _text("--mtbf", metavar="H", type=click.FloatRange(min=0, min_open=True),
+    _text("--mtbf", metavar="H", type=Finite(min=0, min_open=True),
           help="Mean hours between failures of a node; needs --mttr."),
-    _text("--mttr", metavar="H", type=click.FloatRange(min=0, min_open=True),
+    _text("--mttr", metavar="H", type=Finite(min=0, min_open=True),
           help="Mean hours to repair a node."),
     _text("--maintenance", metavar="M", multiple=True,
           help="Nodes out of use for a time: nodes=n[0-3],start=8h,for=2h[,at-start=preempt]; may "

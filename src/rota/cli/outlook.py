@@ -17,7 +17,7 @@ from rota.cli.client import (
     shortened,
     span,
 )
-from rota.cli.options import FILES
+from rota.cli.options import FILES, Finite
 from rota.cli.progress import ProgressBar
 from rota.cli.show import FORMAT, emit, say, second
 from rota.core.errors import InputError
@@ -36,13 +36,13 @@ _SNAPSHOT = b"\x78\x01"  # how a snapshot begins
 _LIVE = "live"
 
 _JOB = (
-    click.option("--gpus", metavar="N", type=click.FloatRange(min=0),
+    click.option("--gpus", metavar="N", type=Finite(min=0),
                  help="A job that is not submitted yet, with so many GPUs (per node)."),
     click.option("--nodes", metavar="N", type=click.IntRange(min=1),
                  help="... on so many nodes."),
     click.option("--queue", metavar="Q", help="... in this queue (beside Slurm: partition)."),
     click.option("--gpu-type", metavar="T", help="... on GPUs of this type: a100, or a100|h100."),
-    click.option("--cpus", metavar="N", type=click.FloatRange(min=0), help="... with CPUs."),
+    click.option("--cpus", metavar="N", type=Finite(min=0), help="... with CPUs."),
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
     click.option("--time", metavar="T",
                  help="... that is expected to run so long, or has this limit: 2h."),

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from rota.cli.options import DEBUG
+from rota.cli.options import DEBUG, Finite
 from rota.core.errors import InputError
 
 
 @click.command()
 @click.option("--sizes", default="1,2", show_default=True, metavar="N,N,...", help="GPUs to try.")
 @click.option(
-    "--seconds", default=60.0, show_default=True, type=float, help="Time for each size at most."
+    "--seconds", default=60.0, show_default=True, type=Finite(), help="Time for each size at most."
 )
 @click.option("--name", default="job", show_default=True, help="Name of the application.")
 @click.option(

@@ -7,7 +7,6 @@ import click
 from rota.cli.options import DEBUG, ISOLATION, STATE, VISIBLE, names_of
 from rota.cli.signals import run_until_told
 from rota.core import registry
-from rota.core.errors import RotaError, install
 
 
 @click.command()
@@ -122,12 +121,10 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
     try:
         from rota.api.logs import configure, open_log
         from rota.server import Assembly
-    except ImportError as error:
+    except ImportError:
         if folder is not None:
             folder.close()
-        raise RotaError(
-            f"{error.name} is missing, which the daemon needs: {install('server')}"
-        ) from error
+        raise
     file = None
     if settings.log_file:
         kept = settings.retention

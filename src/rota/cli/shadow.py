@@ -6,9 +6,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from rota.cli.options import DEBUG, POLICY_HELP, names_of
+from rota.cli.options import DEBUG, POLICY_HELP, Finite, names_of
 from rota.cli.show import table, warn
-from rota.cli.simulate import TIME
 from rota.core.registry import PLACEMENTS, POLICIES
 
 if TYPE_CHECKING:
@@ -44,9 +43,9 @@ SHOWN = {
     "--slurm-conf", metavar="FILE", default="", help="Path of slurm.conf, if Slurm needs it."
 )
 @click.option("--once", is_flag=True, help="Look once and show what Rota would do now.")
-@click.option("--duration", metavar="SECONDS", type=TIME, help="Stop after this time.")
+@click.option("--duration", metavar="SECONDS", type=Finite(min=0), help="Stop after this time.")
 @click.option(
-    "--interval", metavar="S", type=click.FloatRange(min=0.1), default=15.0, show_default=True,
+    "--interval", metavar="S", type=Finite(min=0.1), default=15.0, show_default=True,
     help="Seconds between looks.",
 )  # fmt: skip
 @click.option(

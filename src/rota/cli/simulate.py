@@ -1,35 +1,16 @@
 """`rota simulate`."""
 
 import sys
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
+from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, Finite, names_of, run_options
 from rota.cli.progress import ProgressBar
 from rota.cli.show import emit, table, warn_about
 from rota.core.errors import OptionError
 from rota.core.registry import POLICIES
-
-
-class Time(click.FloatRange):
-    """Seconds: a finite number, not negative."""
-
-    name = "seconds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Refuse nan and inf, which every comparison lets pass."""
-        seconds = float(super().convert(value, param, ctx))
-        if not isfinite(seconds):
-            self.fail(f"{value} is not a time: give a number of seconds", param, ctx)
-        return seconds
-
-
-TIME = Time(min=0)
 
 if TYPE_CHECKING:
     from rota.study.config import RunConfig
@@ -54,7 +35,8 @@ IF_ANY = ("resizes", "evictions")
 @click.argument("trace", required=False)
 @click.option("--policy", metavar="P", help=POLICY_HELP, shell_complete=names_of(POLICIES))
 @run_options
-@click.option("--snapshot-at", metavar="T", type=TIME, help="Write a snapshot at T seconds.")
+@click.option("--snapshot-at", metavar="T", type=Finite(min=0),
+              help="Write a snapshot at T seconds.")  # fmt: skip
 @click.option(
     "--snapshot", metavar="FILE", type=click.Path(path_type=Path),
     help=f"Where the snapshot goes; by default DIR/{SNAPSHOT}.",

@@ -1,5 +1,6 @@
 """`rota trace`: workloads from generators and other formats, and what is in them."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import click
 
-from rota.cli.options import DEBUG, FILES, names_of, one_of
+from rota.cli.options import DEBUG, FILES, Finite, names_of, one_of
 from rota.cli.show import FORMAT, listing, warn, warn_about
 from rota.cli.trace_change import annotate, change, fit, merge, redact
 from rota.core.errors import OptionError
@@ -41,7 +42,7 @@ def _kinds() -> Iterable[str]:
 @click.option(
     "--cluster", metavar="SPEC", required=True, help="Cluster that the load is relative to."
 )
-@click.option("--load", metavar="L", type=float, default=0.9, show_default=True,
+@click.option("--load", metavar="L", type=Finite(), default=0.9, show_default=True,
               help="Work offered per GPU while jobs arrive.")  # fmt: skip
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
               help="Random seed.")  # fmt: skip
@@ -163,7 +164,7 @@ def inspect(
     if html:  # first: what is printed may go to `head`
         from rota.report.trace_page import write_trace_page
 
-        write_trace_page(found, html)
+        write_trace_page(found, html, ["rota", *sys.argv[1:]])
         click.echo(f"page: {html}", err=True)
     if output == "table":
         show(found)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.options import DEBUG, FILES, names_of, one_of
+from rota.cli.options import DEBUG, FILES, Finite, names_of, one_of
 from rota.cli.show import warn, warn_about
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS
@@ -88,9 +88,9 @@ def fit(
 @_LIMIT
 @click.option("--window", metavar="FROM:TO",
               help="Only jobs submitted then: seconds, or 30m, 12h, 2d, 1w.")  # fmt: skip
-@click.option("--sample-users", metavar="SHARE", type=float,
+@click.option("--sample-users", metavar="SHARE", type=Finite(),
               help="All jobs of this share of the users.")  # fmt: skip
-@click.option("--scale-load", metavar="F", type=float,
+@click.option("--scale-load", metavar="F", type=Finite(),
               help="Submit F times as densely: times are divided by it.")  # fmt: skip
 @_SEED
 @_OUT
@@ -185,8 +185,8 @@ def annotate(
 @click.command()
 @click.argument("sources", metavar="TRACE TRACE...", nargs=-1, required=True, shell_complete=FILES)
 @click.option("--format", metavar="F", multiple=True, shell_complete=names_of(FORMATS),
-              help="Of the traces: once for all, or once for each in their order ('' for one that "
-              "is to be recognised); recognised by default.")  # fmt: skip
+              help="Trace format: once for all, or once for each in their order ('' to detect it); "
+              "detected by default.")  # fmt: skip
 @click.option("--offset", metavar="TIME", multiple=True,
               help="When a trace begins, once for each in their order: seconds, or 30m, 12h, 2d, "
               "1w. [default: all at once]")  # fmt: skip

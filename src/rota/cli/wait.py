@@ -22,6 +22,7 @@ from rota.cli.client import (
     ticking,
 )
 from rota.cli.jobs import print_jobs
+from rota.cli.options import Finite
 from rota.cli.show import FORMAT
 from rota.wire import ENDED, STATES, JobInfo
 
@@ -42,7 +43,7 @@ RAN = ("STARTING", "RUNNING")
     type=click.Choice([OVER, *(state.lower() for state in STATES)], case_sensitive=False),
     help=f"Wait for this state: {OVER} (however it ends), {', '.join(STATES).lower()}.",
 )  # fmt: skip
-@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
+@click.option("--timeout", metavar="SECONDS", type=Finite(min=0),
               help="Give up after this time; the jobs go on.")  # fmt: skip
 @FORMAT
 @server_options

@@ -18,6 +18,7 @@ from rota.cli.client import (
     server_options,
     shortened,
 )
+from rota.cli.options import Finite
 from rota.cli.show import FORMAT, emit, listing
 from rota.wire import ENDED, JobInfo
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 @click.command("watch-job")
 @JOB
 @click.option(
-    "--interval", metavar="S", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
-    help="Seconds between looks.",
+    "--interval", metavar="S", type=Finite(min=0.05), default=1.0, show_default=True,
+    help="Seconds between updates.",
 )  # fmt: skip
 @server_options
 def watch_job(job: str, *, interval: float, server: str | None, token_file: str | None) -> int:

@@ -57,6 +57,22 @@ class Allocation:
 NOTHING = Allocation(())
 """Held by a job that never ran."""
 
+TERMS = frozenset(
+    ("gpu_limit", "gpu_weight", "gpu_mem_gib", "gpu_mem_step_gib", "gpu_mem_spill_gib")
+)
+"""Kinds in `extra` that say on which terms a job has its GPUs; they can change while it runs."""
+
+
+def same_but_terms(one: Allocation, other: Allocation) -> bool:
+    """The same places, GPUs and other amounts: nothing has to be started anew."""
+    return (
+        one.slices == other.slices
+        and one.config == other.config
+        and [part for part in one.extra if part[1] not in TERMS]
+        == [part for part in other.extra if part[1] not in TERMS]
+    )
+
+
 BESIDE = "beside"
 """Configuration of a guest: the number of the job (its host) whose GPUs it uses, too."""
 

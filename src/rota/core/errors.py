@@ -77,6 +77,30 @@ def why_unwritten(error: OSError, otherwise: str) -> str:
     return f"cannot be written ({error.strerror or error}): {otherwise}"
 
 
+EXTRAS = {
+    "solve": ("highspy", "scipy"),
+    "plot": ("matplotlib",),
+    "server": (
+        "alembic", "anyio", "cryptography", "httpx2", "prometheus_client", "jwt", "sqlalchemy",
+        "starlette", "structlog", "uvicorn",
+    ),
+    "postgres": ("psycopg",),
+    "ray": ("ray",),
+    "perfetto": ("perfetto",),
+    "otel": ("opentelemetry",),
+}  # fmt: skip
+"""What may be left out of an installation, by the names under which it is imported."""
+
+
+def lacking(error: ImportError) -> str:
+    """What to install if a package of an extra is not there; empty: it is something else."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return f"{package} is missing, which this command needs: {install(extra)}"
+    return ""
+
+
 def install(extra: str) -> str:
     """How to get the packages of an extra; there is no release on an index yet."""
     return (

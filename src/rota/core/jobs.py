@@ -60,8 +60,8 @@ class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
     __slots__ = (
-        "apart", "cpus", "gang", "gpus", "labels", "mem_gib", "number", "opened", "plain",
-        "request", "searched", "types",
+        "apart", "cpus", "gang", "gpu_mem_gib", "gpu_mem_step_gib", "gpus", "labels", "mem_gib",
+        "number", "opened", "plain", "request", "resources", "searched", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
@@ -72,10 +72,21 @@ class Shape:
         self.gpus: Amount = int(gpus) if gpus == int(gpus) else gpus
         self.cpus = sum(group.count * group.cpus for group in request.groups)
         self.mem_gib = sum(group.count * group.mem_gib for group in request.groups)
+        self.gpu_mem_gib = max((g.gpu_mem_gib for g in request.groups if g.gpus), default=0.0)
+        self.gpu_mem_step_gib = max((g.gpu_mem_step_gib for g in request.groups), default=0.0)
+        self.resources = request.resources
         self.types = request.gpu_types
         self.labels = request.labels
         self.apart = sum(group.count for group in request.groups) if request.apart else 0
-        self.plain = not (self.cpus or self.mem_gib or self.types or self.labels or self.apart)
+        self.plain = not (
+            self.cpus
+            or self.mem_gib
+            or self.types
+            or self.labels
+            or self.apart
+            or self.gpu_mem_gib
+            or self.resources
+        )
         self.opened: Shape | None = None  # the same without windows (`core.windows`), if it has any
         self.searched = bool(self.apart) or any(label.startswith(BAR) for label in self.labels)
 
@@ -90,6 +101,10 @@ class Shape:
             text += f", {self.cpus:g} CPUs"
         if self.mem_gib:
             text += f", {self.mem_gib:g} GiB"
+        if self.gpu_mem_gib:
+            text += f", {self.gpu_mem_gib:g} GiB of each GPU's memory"
+        for kind, amount in self.resources.items():
+            text += f", {amount:g} {kind}"
         if self.labels:
             text += f"{LABELLED}{', '.join(self.labels)}"
         return text

@@ -36,7 +36,9 @@ class Record(IntEnum):
     REJECTED = 7  # text says why
     CANCELLED = 8  # other: the job that caused it; text: who did
     EVICTED = 9  # its node failed (ref) or its run was lost (-1, text says why); value work lost
-    MOVE = 10  # ref new allocation, other whose GPUs it inherits, value when progress begins
+    # ref new allocation, other whose GPUs it inherits (the job itself: it has its GPUs on other
+    # terms), value when progress begins
+    MOVE = 10
     NODE_DOWN = 11  # ref node
     NODE_UP = 12  # ref node
     REASON = 13  # ref shape (or -1), job head (or the job), value reason

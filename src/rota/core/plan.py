@@ -32,7 +32,8 @@ from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.reasons import Reason
-from rota.core.topology import Topology
+from rota.core.sharing import EPHEMERAL, GPU_MEM, SPILL
+from rota.core.topology import DEVICE, Topology
 
 Supply: TypeAlias = tuple[float, float]
 """CPUs and memory in GiB, for a whole job."""
@@ -326,7 +327,12 @@ class PairingPlan(Plan):
 
 
 class ExplicitPlan(Plan):
-    """The policy names every slice itself; no placement is asked. The engine checks the result."""
+    """The policy names every slice itself; no placement is asked. The engine checks the result.
+
+    So jobs share GPUs: several that name the same GPU (the `id` of one of `topology.devices`), as
+    far as its mode allows (`rota.core.sharing`). GPU memory that a job asks for is added where the
+    allocation says nothing of it.
+    """
 
     def __init__(
         self, version: int, now_s: float, active: Mapping[int, Job], topology: Topology
@@ -344,7 +350,22 @@ class ExplicitPlan(Plan):
         check_present(job, self._active)
         check_size(job, allocation.gpus)
         self._check_tasks(job, allocation)
+        if job.shape.gpu_mem_gib:
+            allocation = self._with_memory(job, allocation)
         self._want(job, allocation)
+
+    def _with_memory(self, job: Job, allocation: Allocation) -> Allocation:
+        """On every GPU that it names and says nothing of, the memory that the job asks for."""
+        vertices, shape = self._topology.vertices, job.shape
+        said = {v for v, kind, _ in allocation.extra if kind in (GPU_MEM, EPHEMERAL, SPILL)}
+        extra = list(allocation.extra)
+        for vertex, _ in allocation.slices:
+            known = 0 <= vertex < len(vertices) and vertices[vertex].level == DEVICE
+            if known and vertex not in said:
+                extra.append((vertex, GPU_MEM, shape.gpu_mem_gib - shape.gpu_mem_step_gib))
+                if shape.gpu_mem_step_gib:
+                    extra.append((vertex, EPHEMERAL, shape.gpu_mem_step_gib))
+        return Allocation(allocation.slices, extra, allocation.config)
 
     def withdraw(self, job: Job) -> None:
         """Take `place_at` or `keep` back, in any order: here none depends on another."""

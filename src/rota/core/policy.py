@@ -50,6 +50,10 @@ class Policy(Stateful, Generic[P]):
     def __init__(self, params: P | None = None) -> None:
         self.params: P = params if params is not None else self.Parameters()  # type: ignore[assignment]  # the subclass pairs P with Parameters
 
+    def models(self) -> Mapping[str, Any]:
+        """What it predicts by, each by what it predicts; `str` of a model says all of it."""
+        return {}
+
 
 class PriorityPolicy(Policy[P]):
     """The fast door: a key per job; the shared packer fills the cluster in key order.

@@ -26,6 +26,8 @@ class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It knows how fast two jobs run on the same GPUs."""
     exact_ends: bool = False
     """A job ends at the very moment at which its work is done."""
+    new_terms: bool = False
+    """How much jobs may use of the GPUs that they have can change while they run."""
     phased: bool = False
     """Rates change by themselves (JOB_PHASE), and jobs tell of it (`measured`)."""
 
@@ -77,6 +79,10 @@ class Cluster(Protocol):
 
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Jobs whose rate changed because their neighbours changed, with the new rate."""
+        ...
+
+    def new_terms(self, job: Job) -> None:
+        """It has its GPUs on other terms from now on (`job.allocation`); see the capability."""
         ...
 
     def close(self) -> None:

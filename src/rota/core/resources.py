@@ -22,3 +22,10 @@ class ResourceKind(msgspec.Struct, frozen=True):
 GPU = ResourceKind("gpu", "device", step=0.001, scope="device")
 CPU = ResourceKind("cpu", "core", step=0.001)
 MEMORY = ResourceKind("memory", "GiB", step=0.001)
+GPU_MEMORY = ResourceKind("gpu_mem_gib", "GiB", step=0.001, scope="device")
+STEP_MEMORY = ResourceKind("gpu_mem_step_gib", "GiB", step=0.001, scope="device")
+LIMIT = ResourceKind("gpu_limit", "part", step=0.001, compressible=True, scope="device")
+WEIGHT = ResourceKind("gpu_weight", "weight", step=0.001, compressible=True, scope="device")
+SPILL = ResourceKind("gpu_mem_spill_gib", "GiB", step=0.001, compressible=True, scope="device")
+BUILT_IN = (GPU, CPU, MEMORY, GPU_MEMORY, STEP_MEMORY, LIMIT, WEIGHT, SPILL)
+"""Known on every cluster; others are declared with it."""

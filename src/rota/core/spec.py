@@ -31,6 +31,9 @@ class TaskGroup(msgspec.Struct, frozen=True):
     mem_gib: float = 0.0
     min_count: int = 0  # elastic range; 0 = rigid
     max_count: int = 0
+    gpu_mem_gib: float = 0.0  # on each GPU that it has, or of its part of one
+    gpu_mem_step_gib: float = 0.0  # how much of that only its steps need
+    resources: tuple[tuple[str, float], ...] = ()  # of other kinds, sorted by name
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -52,6 +55,15 @@ class Request(msgspec.Struct, frozen=True):
             sum((group.min_count or group.count) * group.gpus for group in self.groups),
             sum((group.max_count or group.count) * group.gpus for group in self.groups),
         )
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """Of other kinds than GPUs, CPUs and memory: what all tasks ask for together."""
+        total: dict[str, float] = {}
+        for group in self.groups:
+            for kind, amount in group.resources:
+                total[kind] = total.get(kind, 0.0) + group.count * amount
+        return total
 
     def takes(self, gpus: float) -> bool:
         """May a job with this request be given so many GPUs?"""
@@ -117,7 +129,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @staticmethod
     @lru_cache(maxsize=65536)
-    def of(
+    def of(  # noqa: PLR0913 - one per column of a trace
         gpus: float = 1,
         *,
         gpu_types: tuple[str, ...] = (),
@@ -127,12 +139,17 @@ class Request(msgspec.Struct, frozen=True):
         gang: bool = True,
         min_gpus: int = 0,
         max_gpus: int = 0,
+        gpu_mem_gib: float = 0.0,
+        gpu_mem_step_gib: float = 0.0,
     ) -> "Request":
-        """`gpus` one-GPU tasks (or one with a fraction); CPUs and memory are for the whole job."""
+        """`gpus` one-GPU tasks (or one with a fraction); CPUs and memory are for the whole job.
+
+        GPU memory is for each task.
+        """
         count = int(gpus) if gpus >= 1 and gpus == int(gpus) else 1
         group = TaskGroup(
             "worker", count, gpus / count if count != gpus else 1, cpus / count, mem_gib / count,
-            min_gpus, max_gpus,
+            min_gpus, max_gpus, gpu_mem_gib, gpu_mem_step_gib,
         )  # fmt: skip
         return Request((group,), gpu_types, labels, gang)
 
@@ -182,7 +199,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     gives the rate per GPU type, `scaling` the rate by number of GPUs relative to the request
     (missing numbers are interpolated linearly), `fails_at` the work after which the job fails
     (inf: never), `sensitivity` the speed by CPUs and memory, `course` the factor on the rate from
-    each level of work on, `training` what a rate model knows of how it trains.
+    each level of work on, `training` what a rate model knows of how it trains, `demand` what it
+    uses of a GPU that it has alone (compute, memory bandwidth, PCIe; parts of what there is).
     """
 
     work: float
@@ -192,3 +210,4 @@ class Behaviour(msgspec.Struct, frozen=True):
     sensitivity: Sensitivity | None = None
     course: Sequence[tuple[float, float]] | None = None
     training: Any = None
+    demand: Mapping[str, float] | None = None

@@ -1,10 +1,12 @@
 """The cluster as a typed tree: cluster, racks, nodes, GPUs are data, not classes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from rota.core.errors import ClusterSpecError
+from rota.core.resources import BUILT_IN, ResourceKind
+from rota.core.sharing import MIG, MODES, OVERCOMMITS, mig_profiles
 from rota.core.signals import Signal
 from rota.core.spec import MARK
 
@@ -22,14 +24,25 @@ class NodeSpec(msgspec.Struct, frozen=True):
     mem_gib: float = 0.0
     path: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    gpu_mem_gib: float = 0.0
+    """Memory of each GPU; 0: not said, and no job that asks for some comes here."""
+    sharing: str | tuple[str, ...] = ""
+    """How its GPUs may be shared (`core.sharing`), one mode for all or one for each."""
+    resources: tuple[tuple[str, float], ...] = ()
+    """Amounts of other kinds (`Topology.declare`)."""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """How each of its GPUs may be shared."""
+        return (self.sharing,) * self.gpus if isinstance(self.sharing, str) else self.sharing
 
 
 class Vertex:
     """A place in the tree; `gpus` counts everything at or below it."""
 
     __slots__ = (
-        "closed", "cpus", "epoch", "gpu_type", "gpus", "id", "labels", "level", "mem_gib", "name",
-        "node", "parent", "up", "windows",
+        "closed", "cpus", "epoch", "gpu_mem_gib", "gpu_type", "gpus", "id", "labels", "level",
+        "mem_gib", "name", "node", "parent", "resources", "sharing", "up", "windows",
     )  # fmt: skip
 
     def __init__(self, vertex_id: int, level: str, name: str, parent: int) -> None:
@@ -41,6 +54,9 @@ class Vertex:
         self.gpu_type = ""
         self.cpus = 0.0
         self.mem_gib = 0.0
+        self.gpu_mem_gib = 0.0  # of each GPU
+        self.sharing = ""  # of a GPU
+        self.resources: Mapping[str, float] = {}  # of other kinds
         self.labels: tuple[str, ...] = ()
         self.node = -1  # the node that a device or node vertex belongs to
         self.up = True
@@ -73,7 +89,12 @@ class Topology:
     """
 
     def __init__(
-        self, nodes: Sequence[NodeSpec], levels: Sequence[str] = (), *, growing: bool = False
+        self,
+        nodes: Sequence[NodeSpec],
+        levels: Sequence[str] = (),
+        *,
+        growing: bool = False,
+        kinds: Sequence[ResourceKind] = (),
     ) -> None:
         if not nodes and not growing:
             raise ClusterSpecError("the cluster has no nodes: give at least one, e.g. 4x8")
@@ -88,6 +109,11 @@ class Topology:
         self.signals: dict[str, Signal] = {}  # by name
         self.guests: list[tuple[Signal, tuple[str, ...]]] = []  # as many of these nodes are there
         self.specs: tuple[NodeSpec, ...] = ()
+        self.kinds: dict[str, ResourceKind] = {kind.name: kind for kind in (*BUILT_IN, *kinds)}
+        """What there is to know of every kind of resource that may be asked for here."""
+        self.has_gpu_mem = False  # some node says how much memory its GPUs have
+        self.shared = False  # some GPU has a mode
+        self.overcommits = False  # some GPU may be given to more jobs than it can serve at once
         self.extend(nodes)
 
     def extend(self, nodes: Sequence[NodeSpec]) -> None:
@@ -115,6 +141,14 @@ class Topology:
             for spec in self.specs
         )
 
+    def relabel(self, name: str, labels: tuple[str, ...]) -> None:
+        """Let a node have other labels; whoever has looked at the old ones has to look again."""
+        next(node for node in self.nodes if node.name == name).labels = labels
+        self.specs = tuple(
+            msgspec.structs.replace(spec, labels=labels) if spec.name == name else spec
+            for spec in self.specs
+        )
+
     @classmethod
     def uniform(cls, nodes: int, gpus: int, gpu_type: str = "", prefix: str = "n") -> "Topology":
         """`nodes` equal machines with `gpus` each."""
@@ -134,6 +168,8 @@ class Topology:
         node.node = node.id
         node.gpus, node.gpu_type = spec.gpus, spec.gpu_type
         node.cpus, node.mem_gib, node.labels = spec.cpus, spec.mem_gib, spec.labels
+        node.gpu_mem_gib, node.resources = spec.gpu_mem_gib, dict(spec.resources)
+        self._check(spec)
         self.nodes.append(node)
         for up in self.ancestors(node.id):
             self.vertices[up].gpus += spec.gpus
@@ -141,8 +177,39 @@ class Topology:
         for i in range(spec.gpus):
             device = self._add(DEVICE, f"{spec.name}/{i}", node.id)
             device.gpus, device.gpu_type, device.node = 1, spec.gpu_type, node.id
+            device.gpu_mem_gib, device.sharing = spec.gpu_mem_gib, spec.modes[i]
             devices.append(device.id)
         self._devices[node.id] = devices
+
+    def _check(self, spec: NodeSpec) -> None:
+        """Modes and kinds that there are."""
+        modes = spec.modes
+        if len(modes) != spec.gpus:
+            raise ClusterSpecError(
+                f"node {spec.name!r}: sharing lists {len(modes)} modes for {spec.gpus} GPUs: give "
+                "one for each, or one for all"
+            )
+        for mode in {*modes, *([spec.sharing] if isinstance(spec.sharing, str) else [])}:
+            if mode and mode not in MODES:
+                raise ClusterSpecError(
+                    f"node {spec.name!r}: sharing is {mode!r}: it is one of {', '.join(MODES)}"
+                )
+            if mode == MIG:
+                mig_profiles(spec.gpu_type)
+        for kind, amount in spec.resources:
+            if kind not in self.kinds:
+                raise ClusterSpecError(
+                    f"node {spec.name!r}: there is no resource {kind!r}: declare it under resources"
+                )
+            if not 0 <= amount < float("inf"):
+                raise ClusterSpecError(f"node {spec.name!r}: {kind} is {amount:g}: give 0 or more")
+        self.has_gpu_mem |= spec.gpu_mem_gib > 0
+        self.shared |= any(modes)
+        self.overcommits |= not OVERCOMMITS.isdisjoint(modes)
+
+    def kind(self, name: str) -> ResourceKind | None:
+        """A kind that may be asked for here; None: nobody has declared it."""
+        return self.kinds.get(name)
 
     def _add(self, level: str, name: str, parent: int) -> Vertex:
         vertex = Vertex(len(self.vertices), level, name, parent)
@@ -192,8 +259,8 @@ class Topology:
         if not self.nodes:
             return False
         first = self.nodes[0]
-        return all(
-            (n.gpus, n.gpu_type, n.cpus, n.mem_gib, n.labels)
-            == (first.gpus, first.gpu_type, 0.0, 0.0, ())
+        return not self.shared and all(
+            (n.gpus, n.gpu_type, n.cpus, n.mem_gib, n.labels, n.gpu_mem_gib, n.resources)
+            == (first.gpus, first.gpu_type, 0.0, 0.0, (), 0.0, {})
             for n in self.nodes
         )

@@ -240,7 +240,7 @@ def choose_nodes(
     busy: Mapping[str, float] | None = None,
     error: type[RotaError] = OptionError,
 ) -> tuple[str, ...]:
-    """Whole nodes with at least so many GPUs: those with the least to wait for, the last ones first.
+    """Whole nodes with at least so many GPUs: those with the least to wait for, the last first.
 
     Args:
         topology: All nodes.

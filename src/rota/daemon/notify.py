@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import logging
 import smtplib
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from email.message import EmailMessage
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rota.core.errors import InputError, RotaError
+from rota.daemon.periodic import PeriodicThread
 from rota.daemon.settings import NotifySettings
 from rota.jobfile.check import NOTIFY_EVENTS
 from rota.jobfile.model import JobFile
@@ -158,8 +158,7 @@ class Notifier:
         self._actor = Actor("notify", ADMIN)
         self._next_soon_unix = 0.0
         self._wanted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rota-notify", daemon=True)
+        self._thread = PeriodicThread("notify", self.step, LOOK_S)
 
     def start(self) -> None:
         """Begin."""
@@ -167,18 +166,7 @@ class Notifier:
 
     def stop(self) -> None:
         """End, after the message that is on its way."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(LOOK_S):
-            try:
-                self.step()
-            except RotaError as error:  # the store or the daemon is busy: the next look has it
-                log.warning("notify.delayed", extra={"why": str(error)})
-            except Exception:  # a bad message must not end all others
-                log.exception("notify.failed")
+        self._thread.stop()
 
     def step(self) -> None:
         """Read what is new, and deliver what is due."""
@@ -258,7 +246,7 @@ class Notifier:
 
     def _deliver(self) -> None:
         for delivery in [each for each in self.state.pending if each.next_unix <= self._clock()]:
-            if self._stopped.is_set():
+            if self._thread.stopped:
                 return
             why = self._send(delivery)
             delivery.tries += 1

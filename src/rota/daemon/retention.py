@@ -11,7 +11,6 @@ reads finds all of it or nothing. A process that is killed in between leaves few
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from time import time
@@ -19,10 +18,10 @@ from time import time
 import msgspec
 import sqlalchemy as sa
 
-from rota.core.errors import RotaError
 from rota.core.log import Record
 from rota.daemon import tables
 from rota.daemon.forgotten import DAY_S, Forgotten
+from rota.daemon.periodic import PeriodicThread
 from rota.daemon.recovery import forgotten_in
 from rota.daemon.settings import Retention
 from rota.daemon.store import KEEP_SNAPSHOTS, Store, widen_gaps
@@ -218,8 +217,8 @@ def _count(connection: sa.Connection, table: sa.Table, where: "sa.ColumnElement[
     return int(connection.execute(query).scalar() or 0)
 
 
-class RetentionThread:
-    """Prunes a store while its daemon runs; what fails is tried again later.
+class RetentionThread(PeriodicThread):
+    """Prunes a store while its daemon runs.
 
     `forget` lets the daemon forget jobs before.
     """
@@ -230,29 +229,12 @@ class RetentionThread:
         every_s: float = EVERY_S,
         forget: Callable[[], object] = lambda: None,
     ) -> None:
+        super().__init__("retention", self._prune, every_s)
         self._pruner = pruner
-        self._every_s = every_s
         self._forget = forget
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rota-retention", daemon=True)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, after the step that is under way."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._every_s):
-            try:
-                self._forget()
-                gone = self._pruner.prune()
-            except RotaError as error:
-                log.warning("retention.delayed", extra={"why": str(error)})
-            else:
-                if gone:
-                    log.info("retention", extra=msgspec.structs.asdict(gone))
+    def _prune(self) -> None:
+        self._forget()
+        gone = self._pruner.prune()
+        if gone:
+            log.info("retention", extra=msgspec.structs.asdict(gone))

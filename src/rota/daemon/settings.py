@@ -14,7 +14,9 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
+from rota.core.validation import refused_value
 from rota.jobfile.quantities import duration_s
+from rota.live.agent.containers import ContainerMode
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
@@ -109,6 +111,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     health_check: str = "auto"  # of the daemon's own nodes: auto (nvidia-smi, DCGM), off, a command
     prolog: str = ""  # a command before each job on the daemon's own nodes; see `rota agent`
     epilog: str = ""  # and one after it
+    containers: ContainerMode = "auto"  # what runs images there: auto, podman, apptainer or off
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -554,12 +557,6 @@ def _check_queue(queue: Queue, where: str) -> None:
 
 # --- mistakes, with the full path of the key and the keys of its level -------------------------
 
-_WORDS = {
-    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false",
-    "object": "keys with values", "array": "a list", "null": "nothing",
-}  # fmt: skip
-_PATH = re.compile(r"(.*?) - at `\$(.*)`", re.DOTALL)
-_TYPES = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
@@ -585,14 +582,12 @@ def _is_struct(hint: Any) -> bool:
 
 
 def _in_our_words(error: msgspec.ValidationError, content: Mapping[str, Any], where: str) -> str:
-    """What msgspec found, in our words: where it is, what was given, what is wanted."""
-    match = _PATH.fullmatch(str(error))
-    text, path = (match[1], match[2].removeprefix(".")) if match else (str(error), "")
-    types = _TYPES.search(text)
-    if types:
-        wanted = " or ".join(_WORDS.get(word, word) for word in types[1].split(" | "))
-        text = f"write {wanted}, not {_WORDS.get(types[2], types[2])}"
-    return f"{where}{_by_name(path, content)}: {text.replace('`', '')}" if path else where + text
+    """Which key of the configuration, what was given, what is wanted."""
+    wrong = refused_value(error, content)
+    problem = wrong.problem.replace("`", "")
+    if wrong.key:
+        problem = problem.replace(wrong.key, _by_name(wrong.key, content), 1)
+    return where + (f"{problem}: {wrong.remedy}" if wrong.remedy else problem)
 
 
 def _by_name(path: str, content: Mapping[str, Any]) -> str:

@@ -6,7 +6,10 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
 from rota.core.jobs import Job
+from rota.core.launch import SIF, image_labels
+from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
+from rota.core.topology import Topology
 from rota.core.words import brief
 from rota.daemon.access import owns_job, submitted_job
 from rota.daemon.settings import Permissions, Queue
@@ -44,20 +47,27 @@ class Allowance(msgspec.Struct, frozen=True):
             told.priority_classes,
         )
 
+    def refuse_unknown_queue(self, queue: str, tenants: TenantTree) -> None:
+        """Raise if the queue is not declared, and jobs may not name others."""
+        allowed = self.undeclared_queues
+        if allowed is None:
+            allowed = not len(tenants)
+        if queue and queue not in tenants.names and not allowed:
+            near = nearest(queue, tenants.names)
+            hint = f"did you mean {near!r}? " if near else ""
+            raise ForbiddenError(
+                f"queue {queue!r} is not declared: {hint}there are {', '.join(tenants.names)} "
+                "(permissions.undeclared_queues lets jobs name others)"
+            )
+
     def refuse_queue(self, name: str, queue: str, tenants: TenantTree) -> None:
         """Raise if the user of this name may not submit there."""
-        undeclared = self.undeclared_queues
-        if undeclared is None:
-            undeclared = not len(tenants)
-        if queue and queue not in tenants.names and not undeclared:
-            raise ForbiddenError(
-                f"queue {queue!r} is not declared: there are {', '.join(tenants.names)}"
-            )
+        self.refuse_unknown_queue(queue, tenants)
         path = [each.name for each in tenants.path(queue)]
         for each in path:
             if name not in self.permissions.queues.get(each, (name,)):
                 raise ForbiddenError(f"queue {queue!r}: {name} may not submit there")
-        own = undeclared and queue and queue not in tenants.names
+        own = queue and queue not in tenants.names
         if self.queues is not None and not own and not set(path).intersection(self.queues):
             known = ", ".join(self.queues) or "none"
             raise ForbiddenError(f"queue {queue!r}: {name} may submit to these only: {known}")
@@ -81,6 +91,8 @@ def refuse_forbidden(
 ) -> None:
     """What the actor may not submit; `active`: their jobs that are held, wait or run."""
     if actor.role != USER:
+        for job in jobs:  # a slip of the pen, also of those who may do anything
+            allowed.refuse_unknown_queue(job.queue, tenants)
         return
     if active + len(jobs) > allowed.max_jobs:
         raise ForbiddenError(
@@ -116,6 +128,11 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"interactive: the backend {driver.name!r} gives jobs no terminal: leave it out"
             )
+        if job.image and not able.images:
+            raise InputError(
+                f"image: the backend {driver.name!r} makes no containers: leave it out, and let "
+                "`run` call the engine that is there (srun --container, apptainer exec)"
+            )
         for key in ("pre_stop", "warn_signal"):
             if not able.hooks and getattr(job.checkpoint, key):
                 raise InputError(
@@ -124,6 +141,20 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
                 )
         if not able.several_nodes and job.nodes > 1:
             raise InputError(f"nodes {job.nodes}: the backend {driver.name!r} runs jobs on one")
+
+
+def refuse_unlabelled(jobs: Sequence[JobFile], topology: Topology) -> None:
+    """An image that no node of the cluster can run; without any node one may still come."""
+    nodes = topology.specs
+    for job in jobs:
+        needs = set(image_labels(job.image))
+        if needs and nodes and not any(needs <= set(node.labels) for node in nodes):
+            engine = "apptainer" if SIF in needs else "podman or apptainer"
+            raise InputError(
+                f"image {job.image}: no node of this cluster runs it: install {engine} on one and "
+                "start its agent again (`rota doctor` there says what is missing), or leave image "
+                "out to use the files of the node"
+            )
 
 
 def with_ids(

@@ -39,26 +39,28 @@ CONSTRAINT = int(Reason.CONSTRAINT)
 ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION, Reason.MAINTENANCE, Reason.RESERVED)
 """Reasons that depend on what is free."""
 
-Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""GPU types and labels that a request accepts: which nodes count for it."""
-ANY: Eligible = ((), ())
+Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
+"""GPU types, labels and GPU memory that a request accepts: which nodes count for it."""
+ANY: Eligible = ((), (), 0.0)
 
 
-def why_not(placement: Placement, shape: Shape) -> int:
+def why_not(placement: Placement, shape: Shape) -> int:  # noqa: PLR0911 - one for each
     """The reason of a request that does not fit now."""
-    if shape.opened is not None:
-        if placement.fits(shape.opened) or not placement.eligible(shape):
+    opened = shape.opened
+    if opened is not None:
+        if placement.fits(opened) or not placement.eligible(shape):
             return int(reason_of(shape.labels))
-        return why_not(placement, shape.opened)  # not for its windows
+        shape = opened  # not for its windows
     if shape.gpus > placement.free:
         return CAPACITY
     if shape.plain or placement.pooled:
         return FRAGMENTATION
     room = placement.room
-    more = (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem)  # than GPUs
+    more = (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem) or shape.resources
     if more and not placement.enough(shape):
         return CAPACITY
-    if (shape.types or shape.labels) and not _accepted(room, shape):
+    choosy = shape.types or shape.labels or shape.gpu_mem_gib
+    if choosy and not _accepted(room, shape):
         return CONSTRAINT
     if shape.apart:
         part = shape.gpus / shape.apart
@@ -74,6 +76,11 @@ def _accepted(room: Room, shape: Shape) -> bool:
         shape.gpus > _free_gpus(room, use) + EPSILON
         or (room.has_cpus and shape.cpus > sum(compress(room.cpus, use)) + EPSILON)
         or (room.has_mem and shape.mem_gib > sum(compress(room.mem_gib, use)) + EPSILON)
+        or any(
+            need > sum(compress(room.more[kind], use)) + EPSILON
+            for kind, need in shape.resources.items()
+            if kind in room.more
+        )
     )
 
 
@@ -205,11 +212,12 @@ class Blamed:
             needs.append(("cpus", shape.cpus))
         if shape.mem_gib and room.has_mem:
             needs.append(("mem_gib", shape.mem_gib))
+        needs += [(kind, need) for kind, need in shape.resources.items() if kind in room.more]
         compared: list[tuple[tuple[str, Eligible], Shape | None, float]] = [
             ((kind, ANY), None, need) for kind, need in needs
         ]
-        if shape.types or shape.labels:
-            eligible = (shape.types, shape.labels)
+        if shape.types or shape.labels or shape.gpu_mem_gib:
+            eligible = (shape.types, shape.labels, shape.gpu_mem_gib)
             compared += [((kind, eligible), shape, need) for kind, need in needs]
         return compared
 
@@ -218,7 +226,10 @@ class Blamed:
             return self._placement.free
         room = self._placement.room
         use = room.up if among is None else list(map(and_, room.up, room.matching(among)))
-        return _free_gpus(room, use) if kind == "gpus" else sum(compress(getattr(room, kind), use))
+        if kind == "gpus":
+            return _free_gpus(room, use)
+        free = {"cpus": room.cpus, "mem_gib": room.mem_gib}.get(kind)
+        return sum(compress(room.more[kind] if free is None else free, use))
 
 
 def _between(

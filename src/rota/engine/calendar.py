@@ -2,8 +2,9 @@
 
 Barring is a change of the request by which a job is placed (`rota.core.windows`): so all doors and
 all placements keep to it. While a job makes progress nothing changes for it before the window
-begins: the later it is, the less it has left to run. Else it is barred once it is too late to end before the window begins. That
-moment is a timer of the engine, as are the beginning and the end of a window.
+begins: the later it is, the less it has left to run. Else it is barred once it is too late to end
+before the window begins. That moment is a timer of the engine, as are the beginning and the end of
+a window.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rota.core import machine
-from rota.core.allocation import Allocation, host_of
+from rota.core.allocation import Allocation, host_of, same_but_terms
 from rota.core.events import INF
 from rota.core.hints import Hints
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
@@ -39,6 +39,7 @@ class Executor:
         self._frictionless = cluster.capabilities.frictionless
         self._pairs = view.sharing
         self._phased = cluster.capabilities.phased
+        self._new_terms = cluster.capabilities.new_terms
         self.deferred: list[Job] = []  # hold slices that victims have not left yet
         self.begun: list[Job] = []  # began to make progress later than their START row said
         self.moving: set[int] = set()  # jobs that go to `job.allocation` when they have stopped
@@ -173,6 +174,10 @@ class Executor:
                 self._linger(self.physical, job, left)
 
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
+        launched = job.phase in (STARTING, RUNNING) and job not in self.deferred
+        if self._new_terms and launched and same_but_terms(job.allocation, allocation):
+            self._change_terms(job, allocation, now_s)
+            return
         job.migrations += 1
         lost, gone = self._halt(job, allocation, now_s)
         if lost:
@@ -185,6 +190,17 @@ class Executor:
             self._redirect(job, allocation)
         number = self.log.allocation(now_s, allocation)
         self.log.rows += (now_s, R_MOVE, job.index, number, -1, since_s)
+
+    def _change_terms(self, job: Job, allocation: Allocation, now_s: float) -> None:
+        """It goes on where it is, with more or less of its GPUs: no move, and the log says so."""
+        if self.physical is not None:
+            self.physical.change(job.allocation, -1)
+            self.physical.change(allocation, +1)
+        job.allocation = allocation
+        self.cluster.new_terms(job)
+        since_s = now_s if job.phase == RUNNING else TOLD
+        number = self.log.allocation(now_s, allocation)
+        self.log.row(now_s, R_MOVE, job.index, number, job.index, since_s)
 
     # --- what happens by itself -----------------------------------------------------------------
 
@@ -210,7 +226,7 @@ class Executor:
                 self._vacate(job)
             self._settle_down(job)
         if planned and self.planned is not None:
-            self.planned.change(job.allocation, -1)
+            self.planned.end(job.allocation)
         self.cluster.release(job)
         if self._pairs:
             self._bequeath(job)

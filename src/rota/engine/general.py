@@ -66,6 +66,8 @@ class GeneralScheduler(Successor):
         self.trusted = not issubclass(policy.plan_type, ExplicitPlan)
         self.policy = policy
         self.placement = placement
+        if not self.trusted:
+            placement.leave_sharing()
         self.knowledge = policy.knowledge
         self.wake = policy.wake
         self.in_order = policy.in_order and admission.trivial

@@ -15,6 +15,7 @@ from rota.core.errors import InvariantError, PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
+from rota.core.sharing import mig_profiles
 from rota.core.topology import Topology, Vertex
 from rota.core.windows import NodeWindow
 from rota.engine.blame import ROOM
@@ -43,11 +44,14 @@ class CapacityCheck:
         self.vertices = len(topology.vertices)
         self._above = [(v.id, *topology.ancestors(v.id)) for v in topology.vertices]
         self._pools = {pool.id: pool.gpu_type for pool in topology.pools if pool.id}
-        self._limited = {"gpu"}
+        self._limited = {"gpu", *_hard_kinds(topology)}
         if any(node.cpus for node in topology.nodes):
             self._limited.add("cpu")
         if any(node.mem_gib for node in topology.nodes):
             self._limited.add("memory")
+        self._divides = topology.shared or topology.has_gpu_mem
+        self._budgets = {kind.name for kind in topology.kinds.values() if not kind.renewable}
+        self.spent: list[tuple[int, str, float]] = []
         self._up: list[bool] = []
         self._have: Use = {}
 
@@ -66,6 +70,7 @@ class CapacityCheck:
             if not node.up:
                 continue
             own = {"gpu": float(node.gpus), "cpu": node.cpus, "memory": node.mem_gib}
+            own |= {"gpu_mem_gib": node.gpus * node.gpu_mem_gib, **node.resources}
             pools = [pool for pool, kind in self._pools.items() if kind == node.gpu_type]
             if not node.gpus:
                 pools = list(self._pools)[:1]  # see placement `count`
@@ -81,15 +86,49 @@ class CapacityCheck:
     ) -> Iterator[tuple[Vertex, str, float, float]]:
         """(vertex, kind, used, there is) where these take more than there is, at or below it."""
         used: Use = {}
+        vertices = self._topology.vertices
+        at: Use = {}
         for allocation in allocations:
             slices = [(vertex, "gpu", amount) for vertex, amount in allocation.slices]
             for place, kind, amount in (*slices, *allocation.extra):
-                for vertex in self._above[place]:
-                    used[vertex, kind] = used.get((vertex, kind), 0.0) + amount
+                at[place, kind] = at.get((place, kind), 0.0) + amount
+        for place, kind, amount in self.spent:
+            at[place, kind] = at.get((place, kind), 0.0) + amount
+        for (place, kind), amount in at.items():
+            lent = kind == "gpu" and vertices[place].sharing in ("timeslice", "mps")
+            for vertex in self._above[place]:  # GPUs that jobs share are there once
+                more = min(1.0, amount) if lent else amount
+                used[vertex, kind] = used.get((vertex, kind), 0.0) + more
         for (vertex, kind), amount in used.items():
             there = self._have.get((vertex, kind), 0.0)
+            if vertices[vertex].level == "gpu" and kind == "gpu_mem_gib":
+                continue  # `misused` looks at single GPUs
             if kind in self._limited and amount > there + TOLERANCE:
-                yield self._topology.vertices[vertex], kind, amount, there
+                yield vertices[vertex], kind, amount, there
+
+    def spend(self, allocation: Allocation) -> None:
+        """The job that had this is over: what it has used up is gone."""
+        self.spent += [part for part in allocation.extra if part[1] in self._budgets]
+
+    def misused(self, jobs: Iterable[tuple[str, Allocation]]) -> Iterator[tuple[Vertex, str]]:
+        """GPUs that are shared as their mode does not allow, and why. Added up here, by itself."""
+        if not self._divides:
+            return
+        vertices = self._topology.vertices
+        on: dict[int, list[dict[str, float]]] = {}
+        for _, allocation in jobs:
+            mine: dict[int, dict[str, float]] = {}
+            for vertex, amount in allocation.slices:
+                mine.setdefault(vertex, {})["gpu"] = amount
+            for vertex, kind, amount in allocation.extra:
+                mine.setdefault(vertex, {})[kind] = amount
+            for vertex, has in mine.items():
+                if vertices[vertex].level == "gpu":
+                    on.setdefault(vertex, []).append(has)
+        for vertex, here in on.items():
+            why = _misuse(vertices[vertex], here)
+            if why:
+                yield vertices[vertex], why
 
     def named(self, allocation: Allocation) -> set[int]:
         """The vertices that it takes from, and the nodes of its devices."""
@@ -100,6 +139,45 @@ class CapacityCheck:
     def covers(self, vertex: int, allocation: Allocation) -> bool:
         """Does the allocation take from this vertex or below it?"""
         return any(vertex in self._above[place] for place in self.named(allocation))
+
+
+def _hard_kinds(topology: Topology) -> set[str]:
+    """Kinds besides GPUs, CPUs and memory of which no more can be given away than there is."""
+    known = {kind for node in topology.nodes for kind in node.resources}
+    hard = {kind for kind in known if not topology.kinds[kind].compressible}
+    return hard | ({"gpu_mem_gib"} if topology.has_gpu_mem else set())
+
+
+def _misuse(gpu: Vertex, here: list[dict[str, float]]) -> str:
+    """What is wrong with these on one GPU; empty: nothing."""
+    steps = [has.get("gpu_mem_step_gib", 0.0) for has in here]
+    memory = sum(has.get("gpu_mem_gib", 0.0) for has in here)
+    memory += max(steps) if gpu.sharing == "timeslice" else sum(steps)
+    if memory > gpu.gpu_mem_gib + TOLERANCE:
+        return f"{memory:g} GiB of its memory are given away, and {gpu.gpu_mem_gib:g} are there"
+    if gpu.sharing == "exclusive" and len(here) > 1:
+        return f"{len(here)} jobs have it, and it is exclusive"
+    return _misdivided(gpu, here) if gpu.sharing == "mig" else ""
+
+
+def _misdivided(gpu: Vertex, here: list[dict[str, float]]) -> str:
+    """The same of a GPU with instances."""
+    divided = [kind[4:].split(" of ") for has in here for kind in has if kind[:4] == "mig "]
+    if len(divided) < len(here) and len(here) > 1:
+        return "a job has a part of it without an instance"
+    if len({layout for _, layout in divided}) > 1:
+        return "it is divided in two ways at once"
+    taken: set[int] = set()
+    profiles = {profile.name: profile for profile in mig_profiles(gpu.gpu_type)}
+    for instance, _ in divided:
+        name, _, start = instance.partition("@")
+        if name not in profiles or int(start) not in profiles[name].starts:
+            return f"{instance} is not in the vendor's table"
+        slots = set(range(int(start), int(start) + profiles[name].memory))
+        if slots & taken:
+            return f"{instance} overlaps another instance"
+        taken |= slots
+    return ""
 
 
 class Invariants:
@@ -127,6 +205,9 @@ class Invariants:
         self._check_time(events, now_s)
         self._replica.read(engine.log, now_s)
         self._check_still(now_s)
+        for index in self._replica.touched:
+            if index in engine.jobs and engine.jobs[index].terminal:
+                self._capacity.spend(engine.jobs[index].allocation)
         changed = self._capacity.changed()
         everybody = len(engine.view.active) <= SMALL or self.batches % SWEEP == 0
         self._check_jobs(engine, now_s, everybody=everybody, adopt=resumed)
@@ -138,7 +219,7 @@ class Invariants:
             check_windows(engine, engine.calendar.windows.values(), changes, now_s)
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
         if everybody and not engine.timers.ask_now:  # else it is asked again at this very instant
-            check_reasons(engine, self._replica, now_s)
+            check_reasons(engine, self._replica, now_s, self._capacity.spent)
         if everybody and not engine.lifecycle.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
             if self._keys and isinstance(engine.scheduler, PriorityScheduler):
@@ -207,6 +288,11 @@ class Invariants:
             raise InvariantError(
                 f"{place.level} {place.name} at {now_s:g} s: {used:g} {kind} are given away, and "
                 f"{there:g} are there; jobs {', '.join(jobs[:8])}"
+            )
+        for gpu, why in capacity.misused((job.id, job.allocation) for job in given):
+            jobs = [job.id for job in given if gpu.id in capacity.named(job.allocation)]
+            raise InvariantError(
+                f"GPU {gpu.name} at {now_s:g} s: {why}; jobs {', '.join(jobs[:8])}"
             )
 
     def _check_bodies(
@@ -286,6 +372,14 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
         node = topology.vertices[place.node] if place.node >= 0 else place
         if not node.up:
             raise InvariantError(f"{where} is on {node.name}, which is down")
+        wants_mem = job.shape.gpu_mem_gib
+        if wants_mem and place.node >= 0 and node.gpus and wants_mem > node.gpu_mem_gib + TOLERANCE:
+            held = [a for _, kind, a in allocation.extra if kind == "gpu_mem_spill_gib"]
+            if not held:
+                raise InvariantError(
+                    f"{where} is on {node.name}, whose GPUs have {node.gpu_mem_gib:g} GiB: it "
+                    f"wants {wants_mem:g}"
+                )
         types = {place.gpu_type} if place.id else set(topology.types)
         if job.shape.types and types.isdisjoint(job.shape.types):
             raise InvariantError(f"{where} is on {place.name}: it wants {job.shape.types}")
@@ -441,7 +535,7 @@ def check_windows(
 class Left:
     """What is not given to any job, on nodes where something may be started."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, spent: Iterable[tuple[int, str, float]] = ()) -> None:
         topology = engine.cluster.topology
         self._nodes = [node for node in topology.nodes if node.open]
         self._used: list[tuple[Vertex, str, float]] = []  # place, kind, amount
@@ -454,26 +548,35 @@ class Left:
                     place = vertices[place.node] if place.node >= 0 else place
                     if place.node < 0 or place.open:
                         self._used.append((place, kind, amount))
+        self._used += [(vertices[vertex], kind, amount) for vertex, kind, amount in spent]
         self.kinds = {"gpu"}
         if any(node.cpus for node in topology.nodes):
             self.kinds.add("cpu")
         if any(node.mem_gib for node in topology.nodes):
             self.kinds.add("memory")
+        self.kinds |= _hard_kinds(topology) - {"gpu_mem_gib"}
 
     def enough(
-        self, needs: dict[str, float], types: tuple[str, ...] = (), labels: tuple[str, ...] = ()
+        self,
+        needs: dict[str, float],
+        types: tuple[str, ...] = (),
+        labels: tuple[str, ...] = (),
+        gpu_mem_gib: float = 0.0,
     ) -> bool:
         """Is as much left as this, on nodes of these GPU types with all these labels?"""
 
         def counts(place: Vertex) -> bool:
             anything = place.node < 0 and not place.id  # one pool of everything
-            return (anything or not types or place.gpu_type in types) and set(labels) <= set(
-                place.labels
+            return (
+                (anything or not types or place.gpu_type in types)
+                and set(labels) <= set(place.labels)
+                and (place.node < 0 or gpu_mem_gib <= place.gpu_mem_gib + TOLERANCE)
             )
 
         left = dict.fromkeys(needs, 0.0)
         for node in filter(counts, self._nodes):
-            for kind, amount in (("gpu", node.gpus), ("cpu", node.cpus), ("memory", node.mem_gib)):
+            own = {"gpu": node.gpus, "cpu": node.cpus, "memory": node.mem_gib, **node.resources}
+            for kind, amount in own.items():
                 left[kind] = left.get(kind, 0.0) + amount
         for place, kind, amount in self._used:
             if kind in left and counts(place):
@@ -481,7 +584,12 @@ class Left:
         return all(need <= left[kind] + TOLERANCE for kind, need in needs.items())
 
 
-def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None:
+def check_reasons(
+    engine: Engine,
+    log_replica: LogReplica,
+    now_s: float,
+    spent: Iterable[tuple[int, str, float]] = (),
+) -> None:
     """Who waits for want of room lacks what the log says at this very moment (see `blame`)."""
     scheduler = engine.scheduler
     if not isinstance(scheduler, PriorityScheduler | GeneralScheduler) or not scheduler.trusted:
@@ -498,14 +606,14 @@ def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None
         if replica.phase != WAITING or reason not in ROOM or (shape.number, reason) in seen:
             continue
         seen.add((shape.number, reason))
-        left = left or Left(engine)
-        needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib}
+        left = left or Left(engine, spent)
+        needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib, **shape.resources}
         needs = {kind: need for kind, need in needs.items() if kind in left.kinds and need}
         if gpus_only and shape.gpus:  # those without GPUs get the CPUs and memory they ask for
             needs = {"gpu": shape.gpus}
         true = Reason.CAPACITY
         if left.enough(needs):
-            fine = left.enough(needs, shape.types, job.spec.request.labels)
+            fine = left.enough(needs, shape.types, job.spec.request.labels, shape.gpu_mem_gib)
             true = Reason.FRAGMENTATION if fine else Reason.CONSTRAINT
         if true != (Reason.FRAGMENTATION if reason == Reason.GANG else reason):
             raise InvariantError(

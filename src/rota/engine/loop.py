@@ -89,7 +89,7 @@ class Engine:
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
         return self.run(until_s, 1)
 
-    def run(  # noqa: C901, PLR0912 - the hot loop, in one piece: every call costs
+    def run(  # noqa: C901, PLR0912, PLR0915 - the hot loop, in one piece: every call costs
         self, until_s: float = INF, batches: int = ENDLESS, busy: Sized | None = None
     ) -> bool:
         """Process everything up to `until_s`, or until nothing can happen any more: then False.

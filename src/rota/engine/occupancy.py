@@ -6,7 +6,8 @@ from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.resources import CPU, GPU, MEMORY
+from rota.core.resources import CPU, GPU, GPU_MEMORY, MEMORY
+from rota.core.sharing import DUST, EXCLUSIVE, INSTANCE, OVERCOMMITS, GpuPart, conflict, parts_of
 from rota.core.topology import DEVICE, NODE, Topology, Vertex
 
 EPSILON = 1e-6
@@ -14,10 +15,17 @@ GPUS = GPU.name
 
 
 class Occupancy:
-    """What is in use per vertex and kind. A shared GPU is one whole GPU less for its node."""
+    """What is in use per vertex and kind. A shared GPU is one whole GPU less for its node.
+
+    Where GPUs have modes or memory, what each job has of each of them is kept apart: the rules of
+    `core.sharing` decide whether they go together.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self._on: dict[int, list[GpuPart]] | None = (
+            {} if topology.shared or topology.has_gpu_mem else None
+        )
         self._vertices = topology.vertices
         self._used: dict[tuple[int, str], float] = {}
 
@@ -33,6 +41,19 @@ class Occupancy:
         """Occupy (+1) or vacate (-1)."""
         for place, amount in self._places(allocation).items():
             self._used[place] = self._used.get(place, 0.0) + sign * amount
+        if self._on is not None:
+            for vertex, part in parts_of(allocation).items():
+                if self._vertices[vertex].level == DEVICE:
+                    here = self._on.setdefault(vertex, [])
+                    here.append(part) if sign > 0 else here.remove(part)
+
+    def end(self, allocation: Allocation) -> None:
+        """Vacate it for good: what is used up does not come back."""
+        self.change(allocation, -1)
+        for vertex, kind, amount in allocation.extra:
+            known = self._topology.kind(kind)
+            if known is not None and not known.renewable:
+                self._used[vertex, kind] += amount
 
     def fits(self, allocation: Allocation) -> bool:
         """Is there room besides what is occupied?"""
@@ -41,6 +62,8 @@ class Occupancy:
             self._used.get(place, 0.0) + amount > self._capacity(*place) + EPSILON
             for place, amount in wanted.items()
         ):
+            return False
+        if self._on is not None and self._conflict(allocation):
             return False
         nodes = {self._vertices[vertex].node for vertex, kind in wanted if kind == GPUS}
         return all(node < 0 or self._whole_gpus(node, wanted) for node in nodes)
@@ -53,6 +76,19 @@ class Occupancy:
             total += in_use > EPSILON
         return total <= self._vertices[node].gpus + EPSILON
 
+    def _conflict(self, allocation: Allocation) -> str:
+        """Why it cannot be beside those that are on its GPUs; empty if it can."""
+        assert self._on is not None  # noqa: S101 - asked only then
+        for vertex, part in parts_of(allocation).items():
+            gpu = self._vertices[vertex]
+            if gpu.level != DEVICE:
+                continue
+            here = [*self._on.get(vertex, ()), part]
+            why = conflict(gpu.sharing, gpu.gpu_mem_gib, here, gpu.gpu_type)
+            if why:
+                return f"{gpu.name} would have {why}"
+        return ""
+
     def exceeded(self, vertex: int) -> bool:
         """Is more of anything in use there than there is?"""
         return any(
@@ -63,7 +99,11 @@ class Occupancy:
 
     def _capacity(self, vertex: int, kind: str) -> float:
         place = self._vertices[vertex]
+        if place.level == DEVICE and kind != GPUS:
+            return INF  # `_conflict` decides
         if place.level in (NODE, DEVICE):
+            if kind == GPUS and place.sharing in OVERCOMMITS:
+                return INF
             return _amount(place, kind) if self._declared(kind) else INF
         return sum(
             _amount(node, kind) if self._declared(kind) else INF
@@ -72,8 +112,14 @@ class Occupancy:
         )
 
     def _declared(self, kind: str) -> bool:
-        """A cluster that declares no CPUs (or memory) anywhere does not limit them."""
-        return kind == GPUS or any(_amount(node, kind) for node in self._topology.nodes)
+        """A cluster that declares no CPUs (or memory) anywhere does not limit them.
+
+        Of all other kinds there is as much as was declared.
+        """
+        if kind in (CPU.name, MEMORY.name):
+            return any(_amount(node, kind) for node in self._topology.nodes)
+        known = self._topology.kind(kind)
+        return known is None or not known.compressible
 
     def _place(self, job: Job, vertex: int) -> Vertex:
         if not 0 <= vertex < len(self._vertices):
@@ -85,12 +131,7 @@ class Occupancy:
 
     def check(self, job: Job, allocation: Allocation) -> None:
         """Refuse an allocation that cannot be."""
-        for vertex, kind, amount in allocation.extra:
-            node = self._place(job, vertex)
-            if not 0 <= amount < INF:
-                raise InvalidPlanError(
-                    f"job {job.id}: {amount} of {kind} at {node.name}: give 0 or more"
-                )
+        self._check_extra(job, allocation)
         for vertex, amount in allocation.slices:
             place = self._place(job, vertex)
             if not 0 < amount < INF:
@@ -115,14 +156,83 @@ class Occupancy:
                 raise InvalidPlanError(
                     f"job {job.id} asks for {shape.describe()}: {place.name} is not of that kind"
                 )
-        total = sum(used for (_, kind), used in self._used.items() if kind == GPUS)
-        up = sum(node.gpus for node in self._topology.nodes if node.up)
+        self._check_memory(job, allocation)
         # pools and nodes overlap: together they must not exceed what is up
-        if not self.fits(allocation) or total + allocation.gpus > up + EPSILON:
+        if not self.fits(allocation) or not self._within_all(allocation):
+            why = self._conflict(allocation) if self._on is not None else ""
             raise InvalidPlanError(
-                f"job {job.id}: {allocation} over-commits a place: its resources are taken already"
+                f"job {job.id}: {allocation} over-commits a place: "
+                f"{why or 'its resources are taken already'}"
             )
+
+    def _check_extra(self, job: Job, allocation: Allocation) -> None:
+        """Amounts and kinds that there are."""
+        for vertex, kind, amount in allocation.extra:
+            node = self._place(job, vertex)
+            if not 0 <= amount < INF:
+                raise InvalidPlanError(
+                    f"job {job.id}: {amount} of {kind} at {node.name}: give 0 or more"
+                )
+            if not kind.startswith(INSTANCE) and self._topology.kind(kind) is None:
+                known = ", ".join(self._topology.kinds)
+                raise InvalidPlanError(
+                    f"job {job.id}: {amount:g} of {kind} at {node.name}: there is no such kind of "
+                    f"resource here, only {known}: declare it with the cluster"
+                )
+
+    def _within_all(self, allocation: Allocation) -> bool:
+        """Is there as much in the whole cluster? A GPU that jobs share is one GPU."""
+        up = sum(node.gpus for node in self._topology.nodes if node.up)
+        total = 0.0
+        wanted = self._places(allocation)
+        for place, kind in {**self._used, **wanted}:
+            if kind == GPUS:
+                amount = self._used.get((place, kind), 0.0) + wanted.get((place, kind), 0.0)
+                total += min(1.0, amount) if self._vertices[place].level == DEVICE else amount
+        return total <= up + EPSILON
+
+    def _check_memory(self, job: Job, allocation: Allocation) -> None:
+        """It has the GPU memory that it asks for, on every GPU."""
+        asked = job.shape.gpu_mem_gib
+        if not asked:
+            return
+        parts = parts_of(allocation)
+        for vertex, _ in allocation.slices:
+            place, part = self._vertices[vertex], parts[vertex]
+            whole = place.level != DEVICE or (
+                part.gpus >= 1 - DUST and place.sharing in ("", EXCLUSIVE)
+            )
+            given = part.mem_gib + part.step_gib + part.spill_gib
+            if whole:
+                given = max(given, self._memory_of(place))
+            if given < asked - DUST:
+                raise InvalidPlanError(
+                    f"job {job.id} asks for {asked:g} GiB of GPU memory and is given {given:g} at "
+                    f"{place.name}: give {GPU_MEMORY.name} there"
+                )
+
+    def _memory_of(self, place: Vertex) -> float:
+        """Of each GPU there; of a pool that of the smallest."""
+        if place.level in (NODE, DEVICE):
+            return place.gpu_mem_gib
+        return min(
+            (
+                node.gpu_mem_gib
+                for node in self._topology.nodes
+                if node.gpus and (not place.gpu_type or node.gpu_type == place.gpu_type)
+            ),
+            default=0.0,
+        )
 
 
 def _amount(place: Vertex, kind: str) -> float:
-    return {GPUS: place.gpus, CPU.name: place.cpus, MEMORY.name: place.mem_gib}.get(kind, INF)
+    """What there is at a node or GPU; of kinds that nobody has declared there is nothing."""
+    if kind == GPUS:
+        return place.gpus
+    if kind == CPU.name:
+        return place.cpus
+    if kind == MEMORY.name:
+        return place.mem_gib
+    if kind == GPU_MEMORY.name:
+        return place.gpus * place.gpu_mem_gib
+    return place.resources.get(kind, 0.0)

@@ -80,6 +80,10 @@ class SharedPlan(PlacementPlan):
 
     # --- how it is done -------------------------------------------------------------------------
 
+    def _offered(self, host: Job) -> Allocation:
+        """The GPUs that another job may use, too: those that it has in this plan."""
+        return NOTHING if host.index in self._open else self._held(host)
+
     def _part_running(self, job: Job, gpu_type: str | None = None) -> None:
         """One of a running pair is placed by itself."""
         if job.index in self._open and self._guest_of:
@@ -159,6 +163,8 @@ class Pairs(SharedPlan, PairingPlan):
         parts = any(amount % 1 for _, amount in held.slices)  # of pools, beside parts of GPUs
         if parts or not self._placement.accepts(job.shape, held):
             return False
+        if not self._placement.shareable(held, job.shape.gpu_mem_gib + host.shape.gpu_mem_gib):
+            return False
         if self._swap(job, host, held):
             return True
         resizes = job.index in self._open
@@ -185,7 +191,7 @@ class Pairs(SharedPlan, PairingPlan):
 
     def _check_pair(self, job: Job, host: Job) -> Allocation:
         """What the host holds in this plan; raises if the two cannot be a pair."""
-        held = NOTHING if host.index in self._open else self._held(host)
+        held = self._offered(host)
         what = f"job {job.id} beside {host.id}"
         if not held.slices:
             raise PolicyError(f"{what}: place {host.id} first")
@@ -220,6 +226,16 @@ class Pairs(SharedPlan, PairingPlan):
 
 class SharedChangePlan(ChangePlan, SharedPlan):
     """A plan of changes there: pairs last until one of the two leaves."""
+
+    def _offered(self, host: Job) -> Allocation:
+        """A running job that is not named goes on, and from now on must."""
+        if host.index not in self._open:
+            return self._held(host)
+        guest = self._guest_of.get(host.index)
+        if host_of(host.allocation) >= 0 or (guest is not None and guest.index in self._open):
+            raise PolicyError(f"job {host.id} shares its GPUs already: two jobs at most")
+        self._go_on(host)
+        return host.allocation
 
     def pairs(self) -> Guests:
         """The pairs that last, and those of this plan."""

@@ -413,13 +413,8 @@ class ChangePlan(PlacementPlan):
 
     _may_displace = False
 
-    def __init__(
-        self, view: View, placement: Placement, shapes: Shapes, running: dict[int, Job]
-    ) -> None:
-        super().__init__(view, placement, shapes, running)
-        self._kept: set[int] = set()  # running jobs that were named
-
     def _unnamed(self, running: dict[int, Job]) -> dict[int, Job]:
+        self._kept: set[int] = set()  # running jobs that were named
         return running
 
     def _place(self, job: Job, gpus: float | None) -> bool:

@@ -285,6 +285,10 @@ class LiveCluster:
         """What it reported last."""
         return self._measured.get(job.index, {})
 
+    def new_terms(self, job: Job) -> None:
+        """Not promised: who gets other terms is started anew."""
+        raise NotImplementedError(f"{job}: this cluster cannot change the terms of a run")
+
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Never."""
         return ()

@@ -11,13 +11,14 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | START, MOVE | makes progress if `value` is a time up to the row, else it is being started |
 | RUN | makes progress |
 | STOP | is being stopped if STOPPED follows (*), else it waits |
-| EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
+| EVICTED | is being stopped if STOPPED follows (*), else it waits: for its node if that failed |
 | DONE, FAILED, TIMEOUT, REJECTED, CANCELLED | is over |
 
 (*) Directly, or after STOP, MOVE or EVICTED in between; or if DONE, FAILED or TIMEOUT follows: who
 waits cannot end by itself, so it was quicker than the stop. A job that loses the node it was moving
-to is evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the
-node is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
+to is evicted while it is still being stopped. Otherwise a failed node (`ref`) keeps a job waiting
+until it is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other. Where no
+node failed (`ref` -1: its run was lost, or failed and is tried again) it does so at once.
 
 GPUs are held from START (or MOVE) until the actor waits again or has ended. Two exceptions: a job
 that is to MOVE but has to be stopped first (STOPPED follows) keeps its old GPUs until then;
@@ -145,7 +146,8 @@ class History(EventLog):
         reason = np.zeros(len(kind), dtype=np.int64)
         named = (kind == Record.HELD) | (kind == Record.REASON)
         reason[named] = value[named].astype(np.int64)
-        reason[(kind == Record.EVICTED) & ~leads] = Reason.DOWN
+        node_failed = (kind == Record.EVICTED) & (self.ref[self.row] >= 0)  # else its run did
+        reason[node_failed & ~leads] = Reason.DOWN
         self.reason: Ints = reason
         self.held = self._held(placed & ~leaving, (placed & (value == np.inf)) & ~leaving)
 

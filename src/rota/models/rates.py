@@ -6,9 +6,9 @@ here answers for one effect and says 1 where it knows nothing; `make_rates` mult
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -19,7 +19,9 @@ from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.ports import RateModel, RatePhase
 from rota.core.registry import RATES, load, parse_params, split
+from rota.core.sharing import EXCLUSIVE, LIMIT, MIG, SPILL, TIMESLICE, WEIGHT
 from rota.core.topology import DEVICE, Topology
+from rota.models.slicing import DUST, GpuClaim, divide, slice_tax, spilled_rate
 
 Factor = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -222,9 +224,20 @@ class Locality(Rates):
 
 
 class SharingParams(Params, frozen=True):
-    """The rate is times `factor` for every other job on the same GPU."""
+    """The rate is times `factor` for every other job on the same GPU.
+
+    `rule`: how several jobs at the same time divide a GPU: `max-min` by their claims and what they
+    use of its compute, `roofline` where any of compute, memory bandwidth or PCIe may be short
+    (column `demand`), `product` of what each neighbour would cost alone. `quantum_s` and
+    `switch_s`: slices of a GPU in turns (mode `timeslice`), and what a switch costs.
+    """
 
     factor: Factor = 1.0
+    rule: Literal["max-min", "roofline", "product"] = "max-min"
+    quantum_s: Annotated[float, msgspec.Meta(gt=0)] = 0.2
+    switch_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    pcie_gib_s: Annotated[float, msgspec.Meta(gt=0)] = 12.0
+    step_s: Annotated[float, msgspec.Meta(gt=0)] = 0.5
 
 
 class Sharing(Rates):
@@ -232,7 +245,10 @@ class Sharing(Rates):
 
     A job that holds half of a GPU has what it asked for: it runs at rate 1, times `factor` for each
     neighbour. Where the jobs on a GPU (or node) hold more than it has, all of them slow down in
-    proportion. A job on several places waits for the slowest.
+    proportion, or by their weights (`gpu_weight`), and none uses more than its limit (`gpu_limit`).
+    GPUs in turns (`timeslice`) serve one at a time; MIG instances and exclusive GPUs know no
+    neighbours. Memory that is kept on the node (`gpu_mem_spill_gib`) costs two transfers a step. A
+    job on several places waits for the slowest.
     """
 
     name = "sharing"
@@ -243,19 +259,87 @@ class Sharing(Rates):
         self.neighbours = True
         self._gpus = [vertex.gpus for vertex in topology.vertices]
         self._is_device = [vertex.level == DEVICE for vertex in topology.vertices]
+        self._modes = [vertex.sharing for vertex in topology.vertices] if topology.shared else []
+        self._tax = slice_tax(self.params.quantum_s, self.params.switch_s)
 
-    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
         """The slowest of its places decides."""
         factor: float = self.params.factor
-        slowest = 1.0
+        slowest = 1.0 if not self._modes else INF
         for vertex, amount in allocation.slices:
+            if self._modes and self._is_device[vertex]:
+                slowest = min(slowest, self._on_gpu(vertex, job, allocation, sharers))
+                continue
             others = [dict(other.allocation.slices).get(vertex, 0.0) for other in sharers]
             wanted = amount + sum(others)
             rate = min(1.0, self._gpus[vertex] / wanted) if wanted else 1.0
             if self._is_device[vertex]:
                 rate *= factor ** sum(1 for other in others if other)
             slowest = min(slowest, rate)
-        return slowest
+        return slowest if slowest < INF else 1.0
+
+    def _on_gpu(
+        self, vertex: int, job: Job, allocation: Allocation, sharers: Sequence[Job]
+    ) -> float:
+        """The rate that one GPU with a mode allows."""
+        mode = self._modes[vertex]
+        if mode in (EXCLUSIVE, MIG):
+            return 1.0
+        in_turns = mode == TIMESLICE
+        mine = claim_on(vertex, job, allocation, in_turns=in_turns)
+        others = [
+            claim_on(vertex, other, other.allocation, in_turns=in_turns)
+            for other in sharers
+            if vertex in other.allocation.vertices
+        ]
+        if in_turns or self.params.rule == "max-min":
+            rate = divide([mine, *others])[0] / mine.need
+        elif self.params.rule == "product":
+            rate = mine.most / mine.need
+            for other in others:
+                rate *= divide([mine, other])[0] / mine.most
+        else:
+            there = [other for other in sharers if vertex in other.allocation.vertices]
+            rate = mine.most / mine.need * roofline(job, mine, zip(there, others, strict=True))
+        if in_turns and others:
+            rate *= 1.0 - self._tax
+        spill = sum(a for v, kind, a in allocation.extra if v == vertex and kind == SPILL)
+        if spill:
+            rate *= spilled_rate(spill, self.params.step_s, self.params.pcie_gib_s)
+        factor: float = self.params.factor
+        return rate * factor ** len(others)
+
+
+def claim_on(vertex: int, job: Job, allocation: Allocation, *, in_turns: bool) -> GpuClaim:
+    """What a job wants of one GPU: by what it holds, its limit and weight, and what it uses."""
+    held = dict(allocation.slices).get(vertex, 0.0) or 1.0
+    limit, weight = held, held
+    for place, kind, amount in allocation.extra:
+        if place == vertex and kind == LIMIT:
+            limit = amount
+        elif place == vertex and kind == WEIGHT:
+            weight = amount
+    uses = 1.0 if in_turns else (job.truth.demand or {}).get("compute", 1.0)
+    return GpuClaim(held * uses or DUST, min(limit, max(limit, held) * uses) or DUST, weight)
+
+
+def roofline(job: Job, mine: GpuClaim, others: Iterable[tuple[Job, GpuClaim]]) -> float:
+    """By how much the scarcest of what it uses slows a job down, with what the others use."""
+    used = dict(_used(job, mine))
+    total = used.copy()
+    for other, claim in others:
+        for kind, amount in _used(other, claim):
+            total[kind] = total.get(kind, 0.0) + amount
+    return min(
+        (1.0 / max(1.0, total[kind]) for kind, amount in used.items() if amount), default=1.0
+    )
+
+
+def _used(job: Job, claim: GpuClaim) -> Iterator[tuple[str, float]]:
+    """What it uses of each part of a GPU, at the most that it may."""
+    held = claim.most / claim.need
+    for kind, amount in (job.truth.demand or {"compute": claim.need}).items():
+        yield kind, amount * min(1.0, held)
 
 
 class CourseRates(Rates):

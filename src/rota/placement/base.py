@@ -9,12 +9,13 @@ with faster equivalents.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
+from rota.core.sharing import GPU_MEM, NO_PAIRS
 from rota.core.spec import MARK
 from rota.core.state import Stateful
 from rota.core.topology import Topology, Vertex
@@ -70,6 +71,8 @@ class Placement(Stateful, ABC):
         self._clock = 0
         self._fits: dict[int, tuple[int, bool]] = {}
         self._one_node: dict[int, bool] = {}
+        self._budgets = {kind.name for kind in topology.kinds.values() if not kind.renewable}
+        self._spent: dict[tuple[int, str], float] = {}  # by vertex and kind: used up for good
         self._beside: tuple[int, float, float] = (-1, 0.0, 0.0)  # as of when: CPUs and GiB free
 
     def renewed(self, topology: Topology | None = None) -> Self:
@@ -78,7 +81,13 @@ class Placement(Stateful, ABC):
 
     def empty_room(self) -> Room:
         """The cluster with every node up and idle."""
-        return Room(self.topology.nodes)
+        topology = self.topology
+        modes = {}
+        if topology.shared:
+            for position, spec in enumerate(topology.specs):
+                if any(spec.modes):
+                    modes[position] = spec.modes
+        return Room(topology.nodes, modes=modes, kinds=topology.kinds)
 
     def _vertices(self) -> dict[int, tuple[int, int]]:
         """Where a slice lies: the position of its node, and the number of a GPU that it names."""
@@ -215,10 +224,30 @@ class Placement(Stateful, ABC):
                 f"{asked}: placement {self.name!r} gives whole GPUs or a part of one: ask for "
                 f"{int(shape.gpus) + 1}, or use placement 'count'"
             )
+        lacking = self._undeclared(shape)
+        if lacking:
+            return f"{asked}: {lacking}"
         return (
             f"{asked}, which placement {self.name!r} can never find on this cluster of "
             f"{len(self.topology.nodes)} nodes with {self.topology.gpus} GPUs in all"
         )
+
+    def leave_sharing(self) -> None:
+        """The policy divides GPUs itself: parts of those with MIG instances may be asked for."""
+        self._empty.forget_modes()
+        self._capacity.clear()
+
+    def _undeclared(self, shape: Shape) -> str:
+        """What no node of the cluster says that it has: an unknown amount is none."""
+        if shape.gpu_mem_gib and not self.room.has_gpu_mem:
+            return (
+                "no node says how much memory its GPUs have: give it as gpu_mem_gib of the nodes "
+                "in the cluster's file"
+            )
+        for kind in shape.resources:
+            if self.topology.kind(kind) is None:
+                return f"the cluster knows no resource {kind!r}: declare it in the cluster's file"
+        return ""
 
     def fits(self, shape: Shape) -> bool:
         """Is there a placement now?"""
@@ -241,6 +270,7 @@ class Placement(Stateful, ABC):
         return not (
             (room.has_cpus and shape.cpus > cpus + EPSILON)
             or (room.has_mem and shape.mem_gib > mem_gib + EPSILON)
+            or any(need > room.sum_of(kind) + EPSILON for kind, need in shape.resources.items())
         )
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
@@ -263,19 +293,34 @@ class Placement(Stateful, ABC):
             node = room.nodes[position]
             share = amount / total if total else 1.0
             if total:
-                slices.append((self._place(position, amount), amount))
+                slices.append((self._place(position, amount, shape.gpu_mem_gib), amount))
             if (shape.cpus and room.has_cpus) or not total:  # without GPUs: to name the place
                 extra.append((node.id, "cpu", shape.cpus * share))
             if shape.mem_gib and room.has_mem:
                 extra.append((node.id, "memory", shape.mem_gib * share))
+            if room.has_gpu_mem and total:
+                extra += self._gpu_memory(shape, position, amount, slices[-1][0])
+            for kind, need in shape.resources.items():
+                if node.resources.get(kind):
+                    extra.append((node.id, kind, need * share))
         return Allocation(slices, extra)
 
-    def _place(self, position: int, amount: float) -> int:
+    def _gpu_memory(
+        self, shape: Shape, position: int, amount: float, place: int
+    ) -> list[tuple[int, str, float]]:
+        """Of a part of a GPU: what it asks for. Whole GPUs are not shared: so is their memory."""
+        if amount >= 1:
+            if not self.room.divisible:
+                return []
+            return [(place, GPU_MEM, amount * self.room.nodes[position].gpu_mem_gib)]
+        return [(place, GPU_MEM, shape.gpu_mem_gib)] if shape.gpu_mem_gib else []
+
+    def _place(self, position: int, amount: float, mem_gib: float = 0.0) -> int:
         """The vertex that a slice names: the node, or for a part of a GPU the GPU itself."""
         node = self.room.nodes[position].id
         if amount >= 1 or self.room.divisible:
             return node
-        number = self.room.device_for(position, amount)
+        number = self.room.device_for(position, amount, mem_gib)
         if number is None:
             raise RuntimeError(f"{self.name}: no GPU of {self.room.nodes[position]} has room")
         return self.topology.devices(node)[number]
@@ -284,9 +329,36 @@ class Placement(Stateful, ABC):
         """Reserve exactly this for the job."""
         self._book(allocation, -1)
 
-    def give(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002 - for subclasses
-        """Take back what the job held."""
+    def give(self, job: Job, allocation: Allocation) -> None:
+        """Take back what the job held; what a job that is over has used up does not come back."""
+        if self._budgets and job.terminal:
+            allocation = self._spend(allocation)
         self._book(allocation, +1)
+
+    def _spend(self, allocation: Allocation) -> Allocation:
+        """What comes back of it."""
+        extra = []
+        for vertex, kind, amount in allocation.extra:
+            if kind in self._budgets:
+                self._spent[vertex, kind] = self._spent.get((vertex, kind), 0.0) + amount
+            else:
+                extra.append((vertex, kind, amount))
+        return Allocation(allocation.slices, extra, allocation.config)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Its state, and what has been used up for good."""
+        saved = super().snapshot()
+        if not self._spent:
+            return saved
+        return {**saved, "spent": [[*place, amount] for place, amount in self._spent.items()]}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again."""
+        rest = dict(saved)
+        for vertex, kind, amount in rest.pop("spent", ()):
+            self._spent[vertex, kind] = amount
+            self.room.change_extra(self._where[vertex][0], kind, -amount)
+        super().restore(rest)
 
     def supplied(self, allocation: Allocation, cpus: float, mem_gib: float) -> Allocation | None:
         """The same GPUs with other CPUs and memory, in proportion to the GPUs on each node.
@@ -309,6 +381,7 @@ class Placement(Stateful, ABC):
                 if part > free[position] + EPSILON:
                     return None
                 extra.append((room.nodes[position].id, kind, part))
+        extra += [part for part in allocation.extra if part[1] not in ("cpu", "memory")]
         if _alike(extra, allocation.extra):
             return allocation  # the dust of float sums moves nobody
         return Allocation(allocation.slices, extra, allocation.config)
@@ -422,6 +495,19 @@ class Placement(Stateful, ABC):
         matching = self.room.matching(shape)
         return all(matching[position] for position in self._positions(allocation))
 
+    def shareable(self, allocation: Allocation, gpu_mem_gib: float) -> bool:
+        """May two jobs share these whole GPUs, and is there as much memory on each of them?"""
+        topology = self.topology
+        if not (gpu_mem_gib or topology.shared):
+            return True
+        if self.room.divisible:
+            return not gpu_mem_gib
+        for position in self._positions(allocation):
+            spec = topology.specs[position]
+            if gpu_mem_gib > spec.gpu_mem_gib + EPSILON or not NO_PAIRS.isdisjoint(spec.modes):
+                return False
+        return True
+
     def _positions(self, allocation: Allocation) -> set[int]:
         where = self._where
         return {where[vertex][0] for vertex, _ in allocation.slices} | {
@@ -435,7 +521,8 @@ class Placement(Stateful, ABC):
             position, number = where[vertex]
             room.change(position, number, sign * amount)
         for vertex, kind, amount in allocation.extra:
-            room.change_extra(where[vertex][0], kind, sign * amount)
+            position, number = where[vertex]
+            room.change_extra(position, kind, sign * amount, number)
 
     def _book(self, allocation: Allocation, sign: int) -> None:
         """The same on the present state."""

@@ -95,7 +95,8 @@ class SearchingConsolidate(Placement):
         if not self._counted:
             return super().walk(shape, lower)
         self._shape = shape
-        if (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem):
+        beside = (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem)
+        if beside or shape.resources:
             return self._walk_beside(shape, lower)
         tail = self._tail = []
         need = shape.gpus
@@ -166,8 +167,8 @@ def _fullest(need: float, room: Room) -> int:
 class Consolidate(SearchingConsolidate):
     """The same on equal nodes with nothing but GPUs: nodes are sorted into buckets by free GPUs.
 
-    Parts of GPUs, requests without GPUs and those that windows bar from nodes go the general way; so
-    does a walk as long as some GPU is shared.
+    Parts of GPUs, requests without GPUs and those that windows bar from nodes go the general way;
+    so does a walk as long as some GPU is shared.
     """
 
     filters = True

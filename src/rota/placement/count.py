@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
+from rota.core.sharing import GPU_MEM
 from rota.core.spec import MARK
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Placement, Room
@@ -31,7 +32,7 @@ class PooledCount(Placement):
 
     def empty_room(self) -> Room:
         """The pools, idle."""
-        return Room(self._pools, divisible=True)
+        return Room(self._pools, divisible=True, kinds=self.topology.kinds)
 
     def never(self, shape: Shape) -> str | None:
         """As in the base, over pools."""
@@ -44,6 +45,9 @@ class PooledCount(Placement):
                 f"asks for nodes labelled {', '.join(labels)}, but placement {self.name!r} knows "
                 f"no nodes: use another one, e.g. 'consolidate'"
             )
+        lacking = self._undeclared(shape)
+        if lacking:
+            return f"asks for {shape.describe()}: {lacking}"
         return f"asks for {shape.describe()}, but the whole cluster has {_described(self._pools)}"
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
@@ -60,6 +64,11 @@ class PooledCount(Placement):
         self.room.change(position, -1, sign * node.gpus)
         self.room.change_extra(position, "cpu", sign * node.cpus)
         self.room.change_extra(position, "memory", sign * node.mem_gib)
+        self.room.change_extra(
+            position, GPU_MEM, sign * node.gpus * self._pools[position].gpu_mem_gib
+        )
+        for kind, amount in node.resources.items():
+            self.room.change_extra(position, kind, sign * amount)
         self.free = tidy(self.free + sign * node.gpus)
         self._clock += 1
         self.up_nodes &= ~(1 << position)
@@ -98,6 +107,15 @@ def _pool_vertices(topology: Topology) -> list[Vertex]:
         total = pools[_pool_of(node, pools)]
         total.cpus += node.cpus
         total.mem_gib += node.mem_gib
+        for kind, amount in node.resources.items():
+            total.resources = {**total.resources, kind: total.resources.get(kind, 0.0) + amount}
+    for pool in pools:  # which of its GPUs a job gets is not known: count on the smallest
+        sizes = [
+            node.gpu_mem_gib
+            for node in topology.nodes
+            if node.gpus and pools[_pool_of(node, pools)] is pool
+        ]
+        pool.gpu_mem_gib = min(sizes, default=0.0)
     return pools
 
 
@@ -198,5 +216,5 @@ def count(topology: Topology, params: Params | None = None, *, seed: int = 0) ->
 def _only_gpus(topology: Topology) -> bool:
     """One type of GPU and nothing else to count."""
     return len(topology.types) <= 1 and not any(
-        node.cpus or node.mem_gib for node in topology.nodes
+        node.cpus or node.mem_gib or node.gpu_mem_gib or node.resources for node in topology.nodes
     )

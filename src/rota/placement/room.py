@@ -1,8 +1,10 @@
 """What is free on each node, and what of a request each node could serve."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rota.core.jobs import Shape
+from rota.core.resources import GPU_MEMORY, ResourceKind
+from rota.core.sharing import EXCLUSIVE, MIG
 from rota.core.spec import MARK
 from rota.core.topology import Vertex
 
@@ -18,14 +20,25 @@ class Room:
     not among them: `shares` holds what is left of it, by position of the node and then by number of
     the GPU on its node. Pools of GPUs (`divisible`) know no devices: there a fraction is just an
     amount.
+
+    `gpu_mem` is the memory in use on shared GPUs, as `shares` is; of pools it is what is free of
+    all their GPUs. `more` has what is free of other kinds, by kind and position; kinds of which a
+    shortage only slows jobs down are not in it.
     """
 
     __slots__ = (
-        "_matching", "cpus", "divisible", "gpus", "has_cpus", "has_mem", "mem_gib", "nodes",
-        "shares", "up",
+        "_matching", "_modes", "cpus", "divisible", "gpu_mem", "gpus", "has_cpus", "has_gpu_mem",
+        "has_mem", "mem_gib", "more", "nodes", "pool_mem", "shares", "up",
     )  # fmt: skip
 
-    def __init__(self, nodes: Sequence[Vertex], *, divisible: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Vertex],
+        *,
+        divisible: bool = False,
+        modes: Mapping[int, Sequence[str]] | None = None,
+        kinds: Mapping[str, ResourceKind] | None = None,
+    ) -> None:
         self.nodes = nodes
         self.divisible = divisible
         self.gpus: list[float] = [node.gpus for node in nodes]
@@ -35,6 +48,17 @@ class Room:
         self.up = [True] * len(nodes)
         self.has_cpus = any(self.cpus)
         self.has_mem = any(self.mem_gib)
+        self.has_gpu_mem = any(node.gpu_mem_gib for node in nodes)
+        self.gpu_mem: dict[int, dict[int, float]] = {}
+        self.pool_mem: list[float] = []
+        if divisible and self.has_gpu_mem:
+            self.pool_mem = [node.gpus * node.gpu_mem_gib for node in nodes]
+        self.more: dict[str, list[float]] = {
+            kind: [node.resources.get(kind, 0.0) for node in nodes]
+            for kind in dict.fromkeys(kind for node in nodes for kind in node.resources)
+            if kinds is None or not kinds[kind].compressible
+        }
+        self._modes = modes or {}  # of the GPUs of nodes where not every part is welcome
         self._matching: dict[int, list[bool]] = {}
 
     def copy(self) -> "Room":
@@ -45,6 +69,10 @@ class Room:
         other.shares = {position: shared.copy() for position, shared in self.shares.items()}
         other.up = self.up
         other.has_cpus, other.has_mem = self.has_cpus, self.has_mem
+        other.has_gpu_mem, other._modes = self.has_gpu_mem, self._modes  # noqa: SLF001 - see above
+        other.gpu_mem = {position: used.copy() for position, used in self.gpu_mem.items()}
+        other.pool_mem = self.pool_mem[:]
+        other.more = {kind: free[:] for kind, free in self.more.items()}
         other._matching = self._matching  # noqa: SLF001 - its own class
         return other
 
@@ -55,18 +83,21 @@ class Room:
         known = self._matching.get(shape.number)
         if known is None:
             asks = shape.opened is not None or any(not n.startswith(MARK) for n in shape.labels)
-            if not asks and not shape.types:
+            if not asks and not shape.types and not shape.gpu_mem_gib:
                 self._matching[shape.number] = known = [True] * len(self.nodes)
                 return known
             known = self._matching[shape.number] = [
-                (not shape.types or node.gpu_type in shape.types) and node.suits(shape.labels)
+                (not shape.types or node.gpu_type in shape.types)
+                and node.suits(shape.labels)
+                and shape.gpu_mem_gib <= node.gpu_mem_gib + EPSILON
                 for node in self.nodes
             ]
         return known
 
     def offers(self, shape: Shape) -> Sequence[float]:
         """What every node could serve of the request now (see `usable`); not to be changed."""
-        if shape.plain and shape.gpus >= 1 and (self.divisible or shape.gpus % 1 == 0):
+        plain = shape.plain and not self.pool_mem
+        if plain and shape.gpus >= 1 and (self.divisible or shape.gpus % 1 == 0):
             if all(self.up):
                 return self.gpus
             return [gpus if up else 0 for gpus, up in zip(self.gpus, self.up, strict=True)]
@@ -85,7 +116,21 @@ class Room:
             if need and known:
                 each = need / shape.gpus
                 offers = list(map(min, offers, [int(amount / each + EPSILON) for amount in have]))
+        if shape.resources or self.pool_mem:
+            offers = [min(offer, self._times(p, shape)) for p, offer in enumerate(offers)]
         return offers
+
+    def _times(self, position: int, shape: Shape) -> float:
+        """How many GPUs of the request other kinds suffice for on this node."""
+        times = float("inf")
+        for kind, need in shape.resources.items():
+            if need and kind in self.more:
+                times = min(times, _times(self.more[kind][position], need / (shape.gpus or 1)))
+            elif need and not any(kind in node.resources for node in self.nodes):
+                return 0  # nobody has it
+        if self.pool_mem and shape.gpus >= 1 and self.nodes[position].gpu_mem_gib:
+            times = min(times, _times(self.pool_mem[position], self.nodes[position].gpu_mem_gib))
+        return times
 
     def usable(self, position: int, shape: Shape) -> float:
         """How many of the request's GPUs this node could serve now, each with its CPUs and memory.
@@ -105,6 +150,8 @@ class Room:
             usable = min(usable, _times(self.cpus[position], shape.cpus / need))
         if shape.mem_gib and self.has_mem:
             usable = min(usable, _times(self.mem_gib[position], shape.mem_gib / need))
+        if shape.resources or self.pool_mem:
+            usable = min(usable, self._times(position, shape))
         return usable
 
     def _holds_part(self, position: int, shape: Shape) -> bool:
@@ -112,30 +159,60 @@ class Room:
         return (
             (not self.has_cpus or self.cpus[position] >= shape.cpus - EPSILON)
             and (not self.has_mem or self.mem_gib[position] >= shape.mem_gib - EPSILON)
-            and (not shape.gpus or self.device_for(position, shape.gpus) is not None)
+            and (not shape.resources or self._times(position, shape) >= 1)
+            and (
+                not shape.gpus
+                or self.device_for(position, shape.gpus, shape.gpu_mem_gib) is not None
+            )
         )
 
-    def device_for(self, position: int, part: float) -> int | None:
+    def device_for(self, position: int, part: float, mem_gib: float = 0.0) -> int | None:
         """The GPU of a node for a part of one: the fullest shared one with room, else a free one.
 
         Free ones are taken from the end, because those who run jobs count whole GPUs from the
         start.
         """
         if self.divisible:
-            return WHOLE if self.gpus[position] >= part - EPSILON else None
+            fine = not mem_gib or (self.pool_mem and self.pool_mem[position] >= mem_gib - EPSILON)
+            return WHOLE if fine and self.gpus[position] >= part - EPSILON else None
         shared = self.shares.get(position, {})
         with_room = [(left, number) for number, left in shared.items() if left >= part - EPSILON]
+        if with_room and (mem_gib or self._modes):
+            with_room = [each for each in with_room if self.welcome(position, each[1], mem_gib)]
         if with_room:
             return min(with_room)[1]
         if self.gpus[position] < 1:
             return None
         numbers = range(self.nodes[position].gpus - 1, -1, -1)
-        return next(number for number in numbers if number not in shared)
+        free = (number for number in numbers if number not in shared)
+        if self._modes:
+            free = (number for number in free if self.welcome(position, number, mem_gib))
+        return next(free, None)
+
+    def forget_modes(self) -> None:
+        """Somebody else sees to it that GPUs are shared as they may be."""
+        self._modes = {}
+
+    def welcome(self, position: int, number: int, mem_gib: float) -> bool:
+        """May a part of this GPU be given away, and is there as much memory on it?"""
+        modes = self._modes.get(position)
+        mode = modes[number] if modes else ""
+        if mode == MIG or (mode == EXCLUSIVE and number in self.shares.get(position, {})):
+            return False
+        used = self.gpu_mem.get(position, {}).get(number, 0.0)
+        return not mem_gib or used + mem_gib <= self.nodes[position].gpu_mem_gib + EPSILON
 
     def left(self, position: int) -> float:
         """GPUs free on a node, what is left of shared ones included."""
         shared = self.shares.get(position)
         return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
+
+    def sum_of(self, kind: str) -> float:
+        """What is free of a kind on all nodes that are up; inf if a shortage forbids nothing."""
+        free = self.more.get(kind)
+        if free is None:
+            return float("inf") if any(kind in node.resources for node in self.nodes) else 0.0
+        return sum(amount for amount, up in zip(free, self.up, strict=True) if up)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -155,12 +232,21 @@ class Room:
             if not shared:
                 del self.shares[position]
 
-    def change_extra(self, position: int, kind: str, amount: float) -> None:
-        """Free (or take) what is used besides GPUs."""
+    def change_extra(self, position: int, kind: str, amount: float, number: int = WHOLE) -> None:
+        """Free (or take) what is used besides GPUs, on a node or on one of its GPUs."""
         if kind == "cpu":
             self.cpus[position] += amount
         elif kind == "memory":
             self.mem_gib[position] += amount
+        elif kind in self.more:
+            self.more[kind][position] = tidy(self.more[kind][position] + amount)
+        elif kind == GPU_MEMORY.name and self.pool_mem:
+            self.pool_mem[position] = tidy(self.pool_mem[position] + amount)
+        elif kind == GPU_MEMORY.name and number != WHOLE:
+            used = self.gpu_mem.setdefault(position, {})
+            used[number] = tidy(used.get(number, 0.0) - amount)
+            if used[number] <= EPSILON:
+                del used[number]
 
 
 def tidy(amount: float) -> float:

@@ -208,7 +208,7 @@ class Scored(Placement):
         if request is None:
             mem = down(shape.mem_gib * MIB) if self.room.has_mem else 0
             allowed = None
-            if shape.types or shape.labels:
+            if shape.types or shape.labels or shape.gpu_mem_gib:
                 matching = self.room.matching(shape)
                 allowed = np.array([matching[position] for position in self.machines.order])
             request = self._requests[shape.number] = ScoredRequest(
@@ -236,7 +236,7 @@ class Scored(Placement):
             return super().allocation(shape, choice)
         if shape.gpus < 1:
             numbers = self.devices(self.machines, self.machines.rows[position], self._wish(shape))
-            self._shared_gpu = self._checked(position, numbers[0], shape.gpus)
+            self._shared_gpu = self._checked(position, numbers[0], shape.gpus, shape.gpu_mem_gib)
             return super().allocation(shape, choice)
         plain = super().allocation(shape, choice)
         if not self.names_gpus:
@@ -245,20 +245,26 @@ class Scored(Placement):
         devices = self.topology.devices(self.room.nodes[position].id)
         return Allocation([(devices[number], 1) for number in numbers], plain.extra)
 
-    def _place(self, position: int, amount: float) -> int:
+    def _place(self, position: int, amount: float, mem_gib: float = 0.0) -> int:  # noqa: ARG002
         node = self.room.nodes[position].id
         return node if amount >= 1 else self.topology.devices(node)[self._shared_gpu]
 
-    def _checked(self, position: int, number: int, part: float) -> int:
+    def _checked(self, position: int, number: int, part: float, mem_gib: float) -> int:
         """The GPU for a part of one; of those in nobody's use the one that nobody counts on."""
+        if (mem_gib or self.topology.shared) and not self.room.welcome(position, number, mem_gib):
+            found = self.room.device_for(position, part, mem_gib)
+            return number if found is None else found
         shared = self.room.shares.get(position, {})
         if number not in shared and not self.names_gpus:
             # those who run jobs count whole GPUs from the start
             size = self.room.nodes[position].gpus
-            return next(i for i in range(size - 1, -1, -1) if i not in shared)
+            free = (i for i in range(size - 1, -1, -1) if i not in shared)
+            if not self.topology.shared:
+                return next(free)
+            return next(i for i in free if self.room.welcome(position, i, mem_gib))
         if shared.get(number, 1.0) >= part - EPSILON:
             return number
-        found = self.room.device_for(position, part)
+        found = self.room.device_for(position, part, mem_gib)
         return number if found is None else found
 
     def _book(self, allocation: Allocation, sign: int) -> None:

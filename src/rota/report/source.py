@@ -74,11 +74,19 @@ class ReportSource:
     """A comparison and the runs to draw."""
 
     def __init__(
-        self, comparison: PolicyComparison, looks: list[RunView], notes: list[str]
+        self,
+        comparison: PolicyComparison,
+        looks: list[RunView],
+        notes: list[str],
+        *,
+        folder: Path | None = None,
+        command: Sequence[str] = (),
     ) -> None:
         self.comparison = comparison
         self.looks = looks
         self.notes = notes
+        self.folder = folder
+        self.command = list(command)
 
     @property
     def single(self) -> bool:
@@ -93,7 +101,7 @@ class ReportSource:
             raise OptionError(f"measure {wrong[0]!r} is not there: use {', '.join(known)}")
         chosen = [known[key] for key in dict.fromkeys(measures)]
         less = msgspec.structs.replace(self.comparison, measures=chosen)
-        return ReportSource(less, self.looks, self.notes)
+        return ReportSource(less, self.looks, self.notes, folder=self.folder, command=self.command)
 
 
 def read_source(folder: Path, comparison: PolicyComparison | None = None) -> ReportSource:
@@ -133,7 +141,10 @@ def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
             f"(seed {first.seed}{window}); numbers are means over {_runs(comparison)} runs"
         )
     notes += [f"{run.policy}: {text}" for run in comparison.runs for text in run.warnings]
-    return ReportSource(comparison, looks, list(dict.fromkeys(notes)))
+    place = _inside(folder, comparison.runs[0].folder)
+    return ReportSource(
+        comparison, looks, list(dict.fromkeys(notes)), folder=folder, command=read_command(place)
+    )
 
 
 def _runs(comparison: PolicyComparison) -> int:
@@ -172,13 +183,23 @@ def _of_run(folder: Path) -> ReportSource:
     )
     promised = read_promised(folder / JOBS)
     look = RunView(policy, summary, log, basis=read_basis(folder), promised=promised)
-    return ReportSource(comparison, [look], [])
+    return ReportSource(comparison, [look], [], folder=folder, command=read_command(folder))
 
 
 class _Measured(msgspec.Struct):
-    """The part of a manifest that says what fragments are measured by."""
+    """The parts of a manifest that reports need."""
 
     fragments: Basis | None = None
+    command: list[str] = []
+
+
+def read_command(folder: Path) -> list[str]:
+    """The command line that made a run, as its manifest tells; empty: it does not."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        return msgspec.json.decode(content, type=_Measured).command
+    except (OSError, msgspec.DecodeError):
+        return []
 
 
 def read_basis(folder: Path) -> Basis | None:

@@ -55,6 +55,7 @@ class SimCluster:
             shares=rates.packs,
             exact_ends=not finish_round_s,
             phased=rates.phased,
+            new_terms=True,
         )
         self.finish_round_s = finish_round_s
         self._plain = costs.free and rates.unit and not finish_round_s
@@ -323,6 +324,10 @@ class SimCluster:
             found.update(self._sharing.get(key, {}))
         found.pop(job.index, None)
         return [found[index] for index in sorted(found)]
+
+    def new_terms(self, job: Job) -> None:
+        """It and its neighbours may run at other rates."""
+        self._changed.update(self._kept.get(job.index, ()))
 
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Jobs next to a change, with their new rates; their ends are scheduled anew."""

@@ -81,13 +81,13 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     dialect = create(config.like, config.format) if config.like else None
     _refuse_conflicts(config, dialect)
     costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
-    rates = make_rates(
-        config.rates or (dialect.rates if dialect else None) or DEFAULT_RATES, topology
-    )
+    usual = dialect.rates_for(config.policy) if dialect else None
+    rates = make_rates(_with_sharing(config.rates or usual or DEFAULT_RATES, topology), topology)
     free = costs.free and rates.unit
     scheduler, parts = _scheduler(config, dialect, topology, frictionless=free)
     if workload is None:
         workload = load_workload(config)
+    _refuse_undeclared(topology, workload)
     if dialect is not None:
         workload = dialect.adapt(workload)
         dialect.meet(scheduler, workload, topology)
@@ -314,6 +314,33 @@ def _ignored(topology: Topology, workload: Workload) -> list[str]:
                 asked.add("mem_gib")
     declared = {kind for kind in asked if any(getattr(node, kind) for node in topology.nodes)}
     return sorted(asked - declared)
+
+
+def _with_sharing(rates: str, topology: Topology) -> str:
+    """Where GPUs may be over-committed, that has its price."""
+    names = {part.partition(":")[0] for part in rates.split("+")}
+    if topology.overcommits and names.isdisjoint(("sharing", "pairs")):
+        return f"{rates}+sharing"
+    return rates
+
+
+def _refuse_undeclared(topology: Topology, workload: Workload) -> None:
+    """What jobs ask for and nobody has declared is an error, never as much as they like."""
+    asking = fields(workload.specs, "request")
+    for request in {id(request): request for request in asking}.values():
+        if not topology.has_gpu_mem and any(group.gpu_mem_gib for group in request.groups):
+            most = max(group.gpu_mem_gib for group in request.groups)
+            raise ClusterSpecError(
+                f"a job asks for {most:g} GiB of GPU memory (gpu_mem_gib), but the cluster does "
+                "not say how much its GPUs have: describe it in a file and give gpu_mem_gib of "
+                "its nodes"
+            )
+        for kind in request.resources:
+            if topology.kind(kind) is None:
+                raise ClusterSpecError(
+                    f"a job asks for {kind!r}, which is no resource of the cluster: declare it "
+                    "under resources in the cluster's file, and say which nodes have it"
+                )
 
 
 def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload) -> list[str]:

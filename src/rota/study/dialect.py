@@ -71,6 +71,10 @@ class Dialect(ABC):
     ) -> Scheduler:
         """The scheduler for `name` or `name:key=value,..`; no placement means the dialect's own."""
 
+    def rates_for(self, policy_text: str) -> str | None:  # noqa: ARG002 - most have one model
+        """The rates under a policy, unless the user names some; None: the common default."""
+        return self.rates
+
     def adapt(self, workload: Workload) -> Workload:
         """The jobs as the simulator sees them."""
         return workload
@@ -88,6 +92,14 @@ class Dialect(ABC):
             )
             raise OptionError(f"dialect {self.name!r} knows no policy {name!r}: it knows {known}")
         return name, options
+
+    def require_own_placement(self, given: str | None, instead: str = "") -> None:
+        """It places jobs itself: refuse another placement (`instead`: what else can be done)."""
+        if given not in (None, self.placement):
+            raise OptionError(
+                f"dialect {self.name!r} knows the placement {self.placement!r} without options, "
+                f"not {given!r}: leave --placement out{instead}, or leave --like out"
+            )
 
     def parameters(self, name: str, params_type: type[P], options: Mapping[str, str]) -> P:
         """Typed parameters of one of its policies."""

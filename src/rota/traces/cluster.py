@@ -18,6 +18,23 @@ signals:
   lent: {steps: [[0, 4], [3600, 2]], foreseen: false}
 ```
 
+GPUs have memory (`gpu_mem_gib`, of each) and a mode of sharing (`sharing`: exclusive, fraction,
+timeslice, mps or mig; one for all GPUs of a node, or a list with one for each). Both can be given
+once for all nodes, beside `nodes`. Other kinds of resources are declared under `resources`, and
+nodes say how much of them they have:
+
+```yaml
+nodes:
+  - {count: 2, gpus: 8, gpu_type: a100, gpu_mem_gib: 40, sharing: mps, resources: {licence: 2}}
+resources:
+  licence: {unit: seat}
+  net_gbps: {compressible: true}     # a shortage forbids nothing
+  tokens: {renewable: false}         # used up by jobs that are over
+```
+
+A job that asks for GPU memory, or for a kind that nobody has declared, does not run on nodes that
+do not say what they have.
+
 A node gives its place by one key per level or by `path`. With `count` there are that many equal
 nodes, named n0, n1, ... or, after a `name`, name0, name1, ... `nodes` may also be a text such as
 `4x8:v100`.
@@ -40,6 +57,7 @@ import msgspec
 from rota.core.errors import ClusterSpecError
 from rota.core.events import INF
 from rota.core.registry import unknown
+from rota.core.resources import BUILT_IN, ResourceKind
 from rota.core.signals import Signal
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
@@ -63,7 +81,10 @@ _NODE_LIST = Layout(
     missing=("",),
     no_text=(),
 )
-_KEYS = ("nodes", "levels", "tenants", "priority_classes", "signals")
+_KEYS = (
+    "nodes", "levels", "tenants", "priority_classes", "signals", "resources", "sharing",
+    "gpu_mem_gib",
+)  # fmt: skip
 _MOST_NODES = 1_000_000
 _MOST = 1e12
 _MILLI = 1_000.0
@@ -146,6 +167,15 @@ class _Node(msgspec.Struct, frozen=True):
     path: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     present: str = ""
+    gpu_mem_gib: float | None = None
+    sharing: str | tuple[str, ...] | None = None
+    resources: dict[str, float] = {}
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    unit: str = ""
+    compressible: bool = False
+    renewable: bool = True
 
 
 class _Signal(msgspec.Struct, frozen=True):
@@ -178,9 +208,36 @@ def _read_yaml(path: Path) -> tuple[Topology, TenantTree]:
     ]
     signals = _signals(where, content)
     guests: list[tuple[Signal, tuple[str, ...]]] = []
-    topology = Topology(_nodes(where, content, levels, signals, guests), levels)
+    nodes = _nodes(where, content, levels, signals, guests)
+    topology = Topology(nodes, levels, kinds=_kinds(where, content))
     topology.signals, topology.guests = signals, guests
     return topology, TenantTree(tenants, classes)
+
+
+def _kinds(where: str, content: Mapping[str, Any]) -> list[ResourceKind]:
+    """The kinds of resources that a file declares."""
+    entries = content.get("resources") or {}
+    if not isinstance(entries, dict):
+        raise ClusterSpecError(
+            f"{where}: resources is {entries!r}: give names, each with what it is: "
+            "licence: {unit: seat}"
+        )
+    found = []
+    for name, entry in entries.items():
+        place = f"{where}: resources.{name}"
+        if any(name == kind.name for kind in BUILT_IN) or not str(name).isidentifier():
+            raise ClusterSpecError(f"{place}: the name is taken or no word: choose another")
+        _check_keys(place, entry if entry is not None else {}, _Kind.__struct_fields__)
+        kind: _Kind = _struct(place, entry or {}, _Kind)
+        found.append(
+            ResourceKind(
+                str(name),
+                kind.unit or str(name),
+                compressible=kind.compressible,
+                renewable=kind.renewable,
+            )
+        )
+    return found
 
 
 def _signals(where: str, content: Mapping[str, Any]) -> dict[str, Signal]:
@@ -235,8 +292,14 @@ def _nodes(
     signals: Mapping[str, Signal],
     guests: list[tuple[Signal, tuple[str, ...]]],
 ) -> list[NodeSpec]:
+    mode = _convert(f"{where}: sharing", content.get("sharing", ""), str)
+    mem_gib = _convert(f"{where}: gpu_mem_gib", content.get("gpu_mem_gib", 0.0), float)
+    _check_amount(where, "gpu_mem_gib", mem_gib)
     if isinstance(content["nodes"], str):
-        return parse_counts(content["nodes"])
+        return [
+            msgspec.structs.replace(spec, sharing=mode, gpu_mem_gib=mem_gib)
+            for spec in parse_counts(content["nodes"])
+        ]
     nodes: list[NodeSpec] = []
     unnamed = 0
     for number, entry in enumerate(_entries(where, content, "nodes")):
@@ -263,7 +326,16 @@ def _nodes(
             guests.append((signals[node.present], tuple(names)))
         nodes += [
             NodeSpec(
-                name, node.gpus, node.gpu_type, node.cpus, node.mem_gib, node.path, node.labels
+                name,
+                node.gpus,
+                node.gpu_type,
+                node.cpus,
+                node.mem_gib,
+                node.path,
+                node.labels,
+                mem_gib if node.gpu_mem_gib is None else node.gpu_mem_gib,
+                mode if node.sharing is None else node.sharing,
+                tuple(sorted(node.resources.items())),
             )
             for name in names
         ]
@@ -275,8 +347,8 @@ def _node(where: str, entry: Any, levels: tuple[str, ...]) -> _Node:
     given = {level: entry[level] for level in levels if level in entry}
     rest = {key: value for key, value in entry.items() if key not in given}
     node: _Node = _struct(where, rest, _Node)
-    for key in ("gpus", "cpus", "mem_gib"):
-        _check_amount(where, key, getattr(node, key))
+    for key in ("gpus", "cpus", "mem_gib", "gpu_mem_gib"):
+        _check_amount(where, key, getattr(node, key) or 0.0)
     if node.count is not None and node.count < 1:
         raise ClusterSpecError(f"{where}: count is {node.count}: give 1 or more")
     if given:

@@ -2,7 +2,8 @@
 
 `JOBS` is one row per job. Required are `job_id`, `submit_s`, `num_gpus` and `duration_s`; a frame
 inside Rota may lack the others, which then have their default. `roles` is null unless a job has
-tasks that `num_gpus`, `cpus` and `mem_gib` (all of the whole job) cannot describe.
+tasks that `num_gpus`, `cpus` and `mem_gib` (all of the whole job) cannot describe. GPU memory is
+that of each task with GPUs, whatever its role.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ from rota.core.workload import OnDemand, Quality, Workload, fields
 if TYPE_CHECKING:
     import polars as pl
 
-VERSION = 5
+VERSION = 6
 NODE_DOWN = "node_down"  # subject: the node; value 1: what jobs lost is in their run times
 NODE_UP = "node_up"
 CAPACITY = "capacity"  # subject: the tenant, empty for the whole cluster; value: its GPUs from now
@@ -65,11 +66,15 @@ JOBS: dict[str, tuple[str, Any]] = {
     "after_fail": ("texts", ()),
     "array": ("text", ""),
     "array_limit": ("int", 0),
+    "gpu_mem_gib": ("float", 0.0),
+    "gpu_mem_step_gib": ("float", 0.0),
+    "resources": ("json", None),
+    "demand": ("json", None),
 }
 ADDED = {
     "sensitivity": 2, "account": 3, "partition": 3, "qos": 3, "sizes": 4, "course": 4,
     "time_limit_s": 5, "retries": 5, "backoff_s": 5, "after_any": 5, "after_fail": 5, "array": 5,
-    "array_limit": 5,
+    "array_limit": 5, "gpu_mem_gib": 6, "gpu_mem_step_gib": 6, "resources": 6, "demand": 6,
 }  # fmt: skip
 """Columns that are not in the first version: from which on."""
 DEPENDENCIES = ("depends_on", "after_any", "after_fail")
@@ -82,7 +87,7 @@ _ROLE = {
 }  # fmt: skip
 _ASKED = (
     "num_gpus", "gpu_type", "labels", "cpus", "mem_gib", "gang", "apart", "min_gpus", "max_gpus",
-    "roles", "sizes",
+    "roles", "sizes", "gpu_mem_gib", "gpu_mem_step_gib", "resources",
 )  # fmt: skip
 _SPEC_FIELDS = {
     "job_id": "id", "submit_s": "submit_s", "vc": "tenant", "user": "user", "group": "group",
@@ -99,7 +104,7 @@ SPEC_COLUMNS = {field: name for name, field in _SPEC_FIELDS.items()} | {
 _IN_SPECS = frozenset(SPEC_COLUMNS.values())
 _BEHAVIOUR_COLUMNS = {
     "work": "duration_s", "speeds": "speeds", "scaling": "scaling", "fails_at": "fails_at_s",
-    "sensitivity": "sensitivity", "course": "course",
+    "sensitivity": "sensitivity", "course": "course", "demand": "demand",
 }  # fmt: skip
 _IN_BEHAVIOURS = frozenset(_BEHAVIOUR_COLUMNS.values())
 
@@ -212,7 +217,7 @@ class BehaviourColumns:
         if field == "training":  # what a reader knows beyond the columns, it adds itself
             return [None] * frame.height
         values = _values(frame, _BEHAVIOUR_COLUMNS[field])
-        if field == "speeds":
+        if field in ("speeds", "demand"):
             return [text and msgspec.json.decode(text) for text in values]
         if field in ("scaling", "course"):
             return [text and tuple(map(tuple, msgspec.json.decode(text))) for text in values]
@@ -254,7 +259,10 @@ class _Requests(dict[tuple[Any, ...], Request]):
     """One request object for all rows that ask for the same."""
 
     def __missing__(self, key: tuple[Any, ...]) -> Request:
-        gpus, gpu_types, labels, cpus, mem_gib, gang, apart, min_gpus, max_gpus, roles, sizes = key
+        (
+            gpus, gpu_types, labels, cpus, mem_gib, gang, apart, min_gpus, max_gpus, roles, sizes,
+            gpu_mem_gib, gpu_mem_step_gib, resources,
+        ) = key  # fmt: skip
         if roles:
             request = Request(roles, gpu_types, labels, gang, apart)
         else:
@@ -273,6 +281,9 @@ class _Requests(dict[tuple[Any, ...], Request]):
         if sizes:
             only = msgspec.json.decode(sizes, type=tuple[float, ...])
             request = msgspec.structs.replace(request, only=only)
+        if gpu_mem_gib or resources:
+            kinds = msgspec.json.decode(resources, type=dict[str, float]) if resources else {}
+            request = _with_more(request, gpu_mem_gib, gpu_mem_step_gib, kinds)
         self[key] = request
         return request
 
@@ -281,6 +292,25 @@ def _in_one_piece(request: Request, gpus: float, cpus: float, mem_gib: float) ->
     """The same as one task, which needs all of it on one node."""
     task = TaskGroup("worker", 1, int(gpus) if gpus == int(gpus) else gpus, cpus, mem_gib)
     return msgspec.structs.replace(request, groups=(task,), apart=True)
+
+
+def _with_more(
+    request: Request, gpu_mem_gib: float, gpu_mem_step_gib: float, resources: dict[str, float]
+) -> Request:
+    """GPU memory for every task with GPUs; of other kinds, what the first tasks ask together."""
+    groups = [
+        msgspec.structs.replace(group, gpu_mem_gib=gpu_mem_gib, gpu_mem_step_gib=gpu_mem_step_gib)
+        if group.gpus
+        else group
+        for group in request.groups
+    ]
+    each = tuple((kind, total / groups[0].count) for kind, total in sorted(resources.items()))
+    groups[0] = msgspec.structs.replace(groups[0], resources=each)
+    return msgspec.structs.replace(request, groups=tuple(groups))
+
+
+def _without_more(group: TaskGroup) -> TaskGroup:
+    return msgspec.structs.replace(group, gpu_mem_gib=0.0, gpu_mem_step_gib=0.0, resources=())
 
 
 def from_workload(workload: Workload) -> "pl.DataFrame":
@@ -306,6 +336,7 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
         "speeds": [speeds and as_json(dict(speeds)) for speeds in behaviours("speeds")],
         "scaling": [sizes and as_json(list(map(list, sizes))) for sizes in behaviours("scaling")],
         "course": [course and as_json(list(map(list, course))) for course in behaviours("course")],
+        "demand": [demand and as_json(dict(demand)) for demand in behaviours("demand")],
         "fails_at_s": list(map(_or_null, behaviours("fails_at"))),
         "sensitivity": [texts[table] for table in tables],
     }
@@ -338,15 +369,21 @@ def _asked(request: Request) -> dict[str, Any]:
     )
     if request.apart:
         again = _in_one_piece(again, shape["num_gpus"], shape["cpus"], shape["mem_gib"])
-    plain = again.groups == request.groups
+    bare = tuple(map(_without_more, request.groups))
+    plain = again.groups == bare
     return {
         **shape,
+        "gpu_mem_gib": max((group.gpu_mem_gib for group in request.groups), default=0.0),
+        "gpu_mem_step_gib": max((group.gpu_mem_step_gib for group in request.groups), default=0.0),
+        "resources": as_json(request.resources) if request.resources else None,
         "gpu_type": request.gpu_types,
         "labels": request.labels,
         "gang": request.gang,
         "apart": request.apart,
         "sizes": as_json(request.only) if request.only else None,
-        "roles": None if plain else [msgspec.structs.asdict(group) for group in request.groups],
+        "roles": None
+        if plain
+        else [{name: getattr(group, name) for name in _ROLE} for group in bare],
     }
 
 

@@ -1,7 +1,7 @@
 """Writing a workload as the plain csv (see `plain`): what is written is read back equal."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -80,7 +80,7 @@ def _rows(workload: Workload) -> Iterator[Row]:
 
 
 def _spec_cells(spec: JobSpec, behaviour: Behaviour) -> Row:
-    plain = Behaviour(behaviour.work, fails_at=behaviour.fails_at)
+    plain = Behaviour(behaviour.work, fails_at=behaviour.fails_at, demand=behaviour.demand)
     if behaviour != plain or not 0 < behaviour.work < INF:
         _refuse(spec, "its behaviour is not just a finite duration above 0")
     return {
@@ -107,6 +107,7 @@ def _spec_cells(spec: JobSpec, behaviour: Behaviour) -> Row:
         "after_fail": _joined(spec, "after_fail", spec.after_fail, ";"),
         "array": _text(spec, "array", spec.array),
         "array_limit": number(spec.array_limit) if spec.array_limit else "",
+        "demand": _amounts(behaviour.demand or {}),
     }
 
 
@@ -128,6 +129,14 @@ def _request_cells(spec: JobSpec) -> Row:
     )
     if request.only:
         again = msgspec.structs.replace(again, only=request.only)
+    more = {
+        "gpu_mem_gib": group.gpu_mem_gib,
+        "gpu_mem_step_gib": group.gpu_mem_step_gib,
+        "resources": group.resources,
+    }
+    again = msgspec.structs.replace(
+        again, groups=(msgspec.structs.replace(again.groups[0], **more),)
+    )
     if again != request or (request.only and not _plainly_listed(request, gpus)):
         _refuse(spec, "it asks for more than one kind of task, or for split GPUs")
     return {
@@ -140,7 +149,14 @@ def _request_cells(spec: JobSpec) -> Row:
         "min_gpus": number(group.min_count) if group.min_count else "",
         "max_gpus": number(group.max_count) if group.max_count else "",
         "sizes": ";".join(number(size) for size in request.only),
+        "gpu_mem_gib": number(group.gpu_mem_gib) if group.gpu_mem_gib else "",
+        "gpu_mem_step_gib": number(group.gpu_mem_step_gib) if group.gpu_mem_step_gib else "",
+        "resources": _amounts(request.resources),
     }
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    return ";".join(f"{kind}={number(amount)}" for kind, amount in amounts.items())
 
 
 def _plainly_listed(request: Request, gpus: float) -> bool:

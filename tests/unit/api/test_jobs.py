@@ -57,10 +57,11 @@ def test_a_key_is_short_and_visible(client, key):
         ({"run": "x", "resource": {}}, "`resource`", "did you mean `resources`?"),
         ({"run": "x", "resources": {"gpu": 1}}, "$.resources", "did you mean `gpus`?"),
         ([{"run": "x"}, {"run": "x", "owner": "root"}], "`owner` - at `$[1]`", "known keys: run"),
-        ({"run": 1}, "Expected `str`, got `int` - at `$.run`", ""),
+        ({"run": 1}, "run is 1", "write a text"),
+        ([{"run": "x"}, {"run": ["x"]}], "[1].run is ['x']", "write a text"),
         ({}, "missing required field `run`", ""),
         ([], "empty", "at least one"),
-        ("text", "Expected `object | array`", ""),
+        ("text", "what was sent is 'text'", "write keys with values or a list"),
     ],
 )
 def test_a_wrong_body_is_named(client, body, error, remedy):
@@ -84,6 +85,30 @@ def test_a_key_that_stands_twice_is_refused(client, body, key):
     assert (answer.status_code, answer.json()["kind"]) == (400, "input")
     assert answer.json()["error"] == f"the key {key!r} stands twice in an object"
     assert client.get(JOBS).json() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "remedy"),
+    [
+        ("limit=0", "query parameter limit is '0'", "write a whole number of at least 1"),
+        (
+            "limit=10001",
+            "query parameter limit is '10001'",
+            "write a whole number of at most 10000",
+        ),
+        ("limit=x", "query parameter limit is 'x'", "write a whole number"),
+    ],
+)
+def test_a_parameter_out_of_range_is_named_with_what_to_write(client, query, error, remedy):
+    told = client.get(f"{JOBS}?{query}").json()
+    assert (told["error"], told["remedy"]) == (error, remedy)
+
+
+def test_an_empty_secret_is_none(client, service):
+    answer = client.post("/api/v1/secrets", json={"name": "KEY", "value": ""})
+    assert (answer.status_code, service.changes) == (422, [])
+    assert answer.json()["error"] == "value has 0 characters"
+    assert answer.json()["remedy"] == "give at least 1"
 
 
 def test_a_key_that_stands_twice_is_found_in_one_pass(client):

@@ -13,6 +13,7 @@ import yaml
 from rota.cli import client as shared
 from rota.cli import top
 from rota.cli.logs import last_lines
+from rota.core.errors import RotaError
 from rota.jobfile.read import read_jobs
 from rota.wire import Explanation, WhyPart
 
@@ -372,7 +373,7 @@ def test_top_lives_through_an_absence_of_the_daemon(job, service, daemon):
         rota.patience_s = 0
         picture = top._Picture(rota)
         assert "[" not in picture.draw(40).renderables[0]
-        service.broken = shared.RotaError("x")
+        service.broken = RotaError("x")
         service.broken = top.UnavailableError("the store is locked")
         assert "[the store is locked]" in picture.draw(40).renderables[0]
 
@@ -427,8 +428,8 @@ def test_a_shell_wants_a_terminal(rota, daemon, service):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--gpus", "inf"], "gpus is inf"),
-        (["--gpus", "nan"], "gpus is nan"),
+        (["--gpus", "inf"], "inf is not a finite number"),
+        (["--gpus", "nan"], "nan is not a finite number"),
         (["--time", "soon"], "--time is 'soon': give seconds or a time such as 90m"),
     ],
 )
@@ -437,6 +438,12 @@ def test_new_jobs_that_cannot_be(rota, daemon, command, options, told):
     code, out, err = rota(command, *options)
     assert (code, out) == (2, "")
     assert told in err
+
+
+def test_a_timeout_that_never_comes(rota, daemon):
+    code, out, err = rota("wait", "1", "--timeout", "nan")
+    assert (code, out) == (2, "")
+    assert "'--timeout': nan is not a finite number: give one such as 2.5" in err
 
 
 @pytest.mark.parametrize(

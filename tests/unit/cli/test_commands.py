@@ -11,6 +11,7 @@ import yaml
 from rota import __version__
 from rota.cli.app import LazyGroup
 from rota.cli.app import rota as root
+from rota.cli.options import Finite
 from rota.core.registry import POLICIES, names
 
 
@@ -43,6 +44,16 @@ def test_environment_variables_are_called_like_the_options(path):
             longest = max(param.opts, key=len)
             assert param.name == longest.removeprefix("--").replace("-", "_")
             assert param.hidden or param.help
+
+
+def test_no_option_takes_nan_for_a_number():
+    loose = [
+        (*path, param.name)
+        for path, command in LEAVES.items()
+        for param in command.params
+        if isinstance(param.type, click.types.FloatParamType) and not isinstance(param.type, Finite)
+    ]
+    assert not loose
 
 
 def test_the_listed_help_is_that_of_the_command():

@@ -1,11 +1,15 @@
 """What commands import before they do anything: counted, never timed."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from importlib.metadata import requires
 
 import pytest
 
+from rota.core.errors import EXTRAS
 from rota.sdk.place import is_starting
 
 SCRIPT = """
@@ -149,8 +153,61 @@ def test_a_daemon_takes_its_folder_before_it_imports_much(rota, here, monkeypatc
     code, _, err = rota("serve", "--nodes", "1x1", "--state", state)
 
     assert (code, seen) == (1, [True])
-    assert "starlette is missing, which the daemon needs" in err
+    assert "starlette is missing, which this command needs" in err
     assert not is_starting(state)
+
+
+WITHOUT_EXTRAS = """
+import sys
+
+from rota.core.errors import EXTRAS
+
+sys.modules.update(dict.fromkeys(name for names in EXTRAS.values() for name in names))
+from rota.cli.app import run
+
+for command in sys.argv[1:]:
+    print(run(command.split()), flush=True)
+    print(file=sys.stderr, flush=True)
+"""
+NEED_A_SERVER = (
+    "serve --nodes 1x1", "agent --server http://127.0.0.1:9 --gpus 1", "ls", "logs 1", "web",
+    "submit --gpus 1 -- true", "port-forward 1 80", "pull 1", "tls init", "login", "store check",
+)  # fmt: skip
+
+
+def test_without_an_extra_commands_say_what_to_install(tmp_path):
+    commands = (*NEED_A_SERVER, "doctor --state state")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, *commands],
+        cwd=tmp_path, env={**os.environ, "ROTA_STATE": str(tmp_path / "state")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    *told, ill, rest = done.stderr.split("\n\n")
+    assert rest == "", done.stderr
+    for command, error in zip(NEED_A_SERVER, told, strict=True):
+        package, sentence, _ = error.partition(
+            " is missing, which this command needs: in a checkout of "
+        )
+        assert package.removeprefix("error: ") in EXTRAS["server"], (command, error)
+        assert sentence
+        assert "'.[server]'" in error
+    assert ill.startswith("error: needed and not there: package sqlalchemy")
+    assert "MISS package sqlalchemy: not installed" in done.stdout
+    assert set(re.findall("^[0-9]+$", done.stdout, re.MULTILINE)) == {"1"}
+
+
+def test_the_packages_of_extras_are_those_of_the_project():
+    declared = {
+        re.match("[a-z0-9-]+", requirement)[0].replace("-", "_")
+        for requirement in requires("rota")
+        if "extra ==" in requirement and not requirement.startswith("rota[")
+    }
+    known = {name for names in EXTRAS.values() for name in names}
+    imported = {"pyjwt": "jwt", "protobuf": "perfetto"} | {  # perfetto is who imports protobuf
+        name: "opentelemetry" for name in declared if name.startswith("opentelemetry_")
+    }
+    assert {imported.get(name, name) for name in declared} == known
 
 
 def test_an_agent_knows_no_daemon():

@@ -53,7 +53,7 @@ MATRIX = {
         "queue vision": FOR_USERS,
         "queue production": "- - . . + + + .",
         "queue closed": "- - . . . + + .",  # the configuration names nobody
-        "queue undeclared": "- - . . . + + .",
+        "queue undeclared": "- - . . . . . .",
         "queue": "- - . . + + + .",
         "priority 9": "- - . . . + + .",
         "class urgent": "- - . . + + + .",

@@ -53,9 +53,14 @@ def test_undeclared_queues_are_refused_where_some_are_declared(permitted, alice,
     with pytest.raises(ForbiddenError, match="queue 'mine' is not declared: there are vision, r"):
         daemon.submit([file(queue="mine")], alice)
     assert daemon.submit([file()], alice)  # it names none
-    assert daemon.submit([file(queue="mine")], admin)
+    for actor in (alice, admin):  # nobody means what is misspelt
+        with pytest.raises(
+            ForbiddenError, match=r"'visoin' is not declared: did you mean 'vision'\?"
+        ):
+            daemon.submit([file(queue="vision"), file(queue="visoin")], actor)
     daemon._permissions = Permissions(undeclared_queues=True)
     assert daemon.submit([file(queue="mine")], alice)
+    assert daemon.submit([file(queue="mine")], admin)
 
 
 def test_without_declared_queues_everybody_makes_their_own(permitted, alice, file):

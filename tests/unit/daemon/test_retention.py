@@ -1,6 +1,7 @@
 """What is too old goes, in small steps, and a recovery never misses it."""
 
 import logging
+import threading
 import time
 
 import pytest
@@ -9,8 +10,9 @@ from click.testing import CliRunner
 from agents_net import eventually
 from rota.api.logs import open_log
 from rota.cli.store import store as store_command
-from rota.core.errors import InputError
+from rota.core.errors import InputError, RotaError
 from rota.daemon import retention
+from rota.daemon.periodic import PeriodicThread
 from rota.daemon.retention import Dispensable, Pruner, RetentionThread
 from rota.daemon.settings import Retention, Settings, read_settings
 from rota.daemon.store import Store
@@ -197,3 +199,21 @@ def test_the_log_file_is_private_and_rotates(tmp_path):
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
     with pytest.raises(InputError, match=r"log_file .*cannot be written"):
         open_log(tmp_path / "none" / "rota.log", 2_000, 2)
+
+
+@pytest.mark.parametrize("problem", [RotaError("busy"), KeyError("a bug")])
+def test_a_step_that_fails_does_not_end_the_others(problem, caplog):
+    steps, again = [], threading.Event()
+
+    def step():
+        steps.append(len(steps))
+        if len(steps) == 1:
+            raise problem
+        again.set()
+
+    thread = PeriodicThread("test", step, 0.0)
+    thread.start()
+    assert again.wait(60)
+    thread.stop()
+    assert thread.stopped
+    assert [record.getMessage().split(".")[0] for record in caplog.records] == ["test"]

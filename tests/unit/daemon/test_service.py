@@ -12,6 +12,7 @@ from rota.core.errors import (
     OptionError,
     UnavailableError,
 )
+from rota.daemon.settings import Permissions
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.live.drivers.pretend import PretendDriver
 from rota.placement.count import Count
@@ -224,6 +225,7 @@ def test_drain_can_stop_what_runs(daemon, alice, operator, file):
 def test_queues_count(running, operator, file):
     queues = [{"name": "a", "quota": 2, "limit": 4}, {"name": "b", "parent": "a"}]
     with running(queues=_queues(queues)) as daemon:
+        daemon._permissions = Permissions(undeclared_queues=True)
         daemon.submit([file(4, queue="a"), file(1, queue="b"), file(1, queue="new")], operator)
         found = {queue.name: queue for queue in daemon.queues()}
     assert (found["a"].quota, found["a"].limit, found["a"].gpus) == (2, 4, 4)

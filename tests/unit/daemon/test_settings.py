@@ -47,9 +47,9 @@ def test_an_empty_file_says_nothing(tmp_path):
         ("queues: {a: {quotta: 1}}\n", "yaml: queues.a.quotta: .*'quota'.*here are name, parent"),
         ("queues: [{name: a, quotta: 1}]\n", "yaml: queues.a.quotta: .*'quota'"),
         ("queues: {a: 4}\n", "yaml: queues.a: write keys with values: parent, quota"),
-        ("queues: {b: , a: {limit: x}}\n", "queues.a.limit: write a number or nothing, not a text"),
-        ("queues: 4\n", "yaml: queues: write a list, not a whole number"),
-        ("seed: many\n", "yaml: seed: write a whole number, not a text"),
+        ("queues: {b: , a: {limit: x}}\n", "queues.a.limit is 'x': write a number or nothing"),
+        ("queues: 4\n", "yaml: queues is 4: write a list"),
+        ("seed: many\n", "yaml: seed is 'many': write a whole number"),
         (
             "log_level: loud\n",
             "yaml: log_level is 'loud': write one of debug, info, warning, error",

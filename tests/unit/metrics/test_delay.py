@@ -132,6 +132,15 @@ def test_a_failed_node_is_the_reason_until_the_job_runs_elsewhere(script):
     assert delays(finish(script, 0)) == [{"down": 3.0}]
 
 
+def test_who_is_tried_again_waits_for_that_and_not_for_a_node(script):
+    script.submit(0).start(0).at(10).row("evicted", 0, -1, text="exit code 1")
+    script.row("held", 0, -1, value=Reason.BACKOFF).at(15).row("admitted", 0).at(16).start(0)
+    script.at(18).row("evicted", 0, -1, text="exit code 1").blame(1, Reason.CAPACITY, 0)
+    script.at(20).start(0).at(21)
+
+    assert delays(finish(script, 0)) == [{"backoff": 5.0, "order": 1.0, "capacity": 2.0}]
+
+
 def test_other_nodes_coming_up_do_not_count(script):
     script.submit(0).start(0).at(10).row("node_down", -1, 1).row("evicted", 0, 1)
     script.at(11).row("node_up", -1, 2).at(13).start(0).at(21)

@@ -2,16 +2,19 @@
 
 Required columns: `job_id`, `submit_s`, `num_gpus`, `duration_s`. Optional: `vc` (also called
 `queue` or `tenant`), `user`, `group`, `name`, `model`, `gpu_type` (alternatives `A|B`), `labels`
-(all of which its nodes must have, `A;B`), `cpus` and `mem_gib` (of the whole job), `priority` (a
-whole number), `deadline_s`, `estimate_s`, `gang` (true or false), `min_gpus` and `max_gpus`
-(elastic range), `sizes` (the only numbers of GPUs that an elastic job takes, `1;2;4`), `depends_on`
-(ids separated by `;`: jobs that must be done), `after_any` (that must be over) and `after_fail`
-(that must have ended without success), `account`, `partition` and `qos` (as Slurm calls them; they
-bind a job to no node), `time_limit_s` (seconds of running after which it is ended), `fails_at_s`
-(seconds of work after which it fails), `retries` (how often it is then tried again, from its
-beginning) and `backoff_s` (before the first of them; each further one waits twice as long), `array`
-(the name of its array) and `array_limit` (how many of the array may be in the queue or run at
-once).
+(all of which its nodes must have, `A;B`), `cpus` and `mem_gib` (of the whole job), `gpu_mem_gib`
+(GPU memory of each task, which must fit on its GPU beside that of others), `gpu_mem_step_gib` (how
+much of that only its steps need), `resources` (of kinds that the cluster declares, of the whole
+job, `licence=1;net_gbps=5`), `demand` (what it uses of a GPU when it has it alone, from 0 to 1,
+`compute=0.6;memory=0.3;pcie=0.1`), `priority` (a whole number), `deadline_s`, `estimate_s`, `gang`
+(true or false), `min_gpus` and `max_gpus` (elastic range), `sizes` (the only numbers of GPUs that
+an elastic job takes, `1;2;4`), `depends_on` (ids separated by `;`: jobs that must be done),
+`after_any` (that must be over) and `after_fail` (that must have ended without success), `account`,
+`partition` and `qos` (as Slurm calls them; they bind a job to no node), `time_limit_s` (seconds of
+running after which it is ended), `fails_at_s` (seconds of work after which it fails), `retries`
+(how often it is then tried again, from its beginning) and `backoff_s` (before the first of them;
+each further one waits twice as long), `array` (the name of its array) and `array_limit` (how many
+of the array may be in the queue or run at once).
 
 All times are seconds on one clock, and `deadline_s` is a point on it, not a delay after the
 submission. An empty optional cell means "not given". `num_gpus` is a whole number, a fraction below
@@ -20,6 +23,7 @@ is more often a mistake than a job. Rows may be in any order; the workload keeps
 """
 
 from graphlib import CycleError, TopologicalSorter
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +53,10 @@ LAYOUT = Layout(
         Column("labels", optional=True),
         Column("cpus", "number", optional=True, least=0),
         Column("mem_gib", "number", optional=True, least=0),
+        Column("gpu_mem_gib", "number", optional=True, least=0),
+        Column("gpu_mem_step_gib", "number", optional=True, least=0),
+        Column("resources", optional=True),
+        Column("demand", optional=True),
         Column("priority", "number", optional=True, whole=True),
         Column("deadline_s", "number", optional=True, least=0),
         Column("estimate_s", "number", optional=True, above=0),
@@ -107,6 +115,10 @@ class PlainCsv(Reader):
                 if column.whole and column.name in frame
             ),
         )
+        for name, most in (("resources", inf), ("demand", 1.0)):
+            if name in frame:
+                cells = _amounts(table, frame, name, most)
+                frame = frame.with_columns(pl.Series(name, cells, dtype=pl.String))
         if "sizes" in frame:
             frame = frame.with_columns(pl.Series("sizes", _sizes(table, frame), dtype=pl.String))
         _check_dependencies(table, frame)
@@ -146,6 +158,11 @@ def _check(table: Table, frame: "pl.DataFrame") -> None:
             asked == 0,
             "asks for nothing: give at least one GPU, or CPUs (cpus) or memory (mem_gib)",
         ),
+        (
+            "gpu_mem_step_gib",
+            pl.col("gpu_mem_step_gib") > pl.col("gpu_mem_gib").fill_null(0.0),
+            "is more than gpu_mem_gib, of which it is a part: give at most that",
+        ),
         ("min_gpus", least > gpus, "is more than num_gpus: give at most num_gpus"),
         ("max_gpus", (most > 0) & (most < gpus), "is less than num_gpus: give at least num_gpus"),
         (
@@ -157,6 +174,24 @@ def _check(table: Table, frame: "pl.DataFrame") -> None:
     if frame.select(pl.any_horizontal(wrong for _, wrong, _ in checks).any()).item():
         for name, wrong, problem in checks:
             table.refuse(frame, name, wrong, problem)
+
+
+def _amounts(table: Table, frame: "pl.DataFrame", name: str, most: float) -> list[str | None]:
+    """Cells like `licence=1;net_gbps=5`, as the schema has them."""
+    found: list[str | None] = []
+    for row, text in enumerate(frame[name].to_list()):
+        pairs = dict(part.partition("=")[::2] for part in split_texts(text or "", ";"))
+        try:
+            amounts = {kind.strip(): float(amount) for kind, amount in sorted(pairs.items())}
+        except ValueError:
+            amounts = {"": -1.0}
+        if not all(
+            kind and 0 <= amount <= most and amount < inf for kind, amount in amounts.items()
+        ):
+            upper = "" if most == inf else f" and at most {most:g}"
+            table.fail(row, name, f"is no list of amounts: write KIND=AMOUNT;.., 0 or more{upper}")
+        found.append(as_json(amounts) if amounts else None)
+    return found
 
 
 def _sizes(table: Table, frame: "pl.DataFrame") -> list[str | None]:

@@ -239,7 +239,9 @@ def _table(path: Path, columns: Mapping[str, str]) -> "pl.DataFrame":
     return read_parquet(read_bytes(path, TraceError), wanted, problem)[0]
 
 
-_AMOUNTS = ("num_gpus", "cpus", "mem_gib", "min_gpus", "max_gpus")
+_AMOUNTS = (
+    "num_gpus", "cpus", "mem_gib", "min_gpus", "max_gpus", "gpu_mem_gib", "gpu_mem_step_gib",
+)  # fmt: skip
 _MOST_GPUS = 1e9
 
 
@@ -299,6 +301,8 @@ def _wrong_json(jobs: "pl.DataFrame") -> str:
         "scaling": list[tuple[float, float]],
         "course": list[tuple[float, float]],
         "sizes": list[float],
+        "resources": dict[str, float],
+        "demand": dict[str, float],
         "sensitivity": Sensitivity,
     }
     for name, shape in shapes.items():

@@ -2,8 +2,7 @@
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -15,18 +14,17 @@ from rota.live.driver import (
     Listener,
     NodeStatus,
     RunOrder,
-    RunStatus,
 )
 from rota.live.drivers.kubernetes.access import KubeAccess, find_access
 from rota.live.drivers.kubernetes.api import CONFLICT, KubeApi, KubeError
 from rota.live.drivers.kubernetes.cache import ObjectCache
 from rota.live.drivers.kubernetes.logs import PodLogs
 from rota.live.drivers.kubernetes.manifest import service
-from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, read_node
-from rota.live.drivers.kubernetes.occupancy import PodOccupancy
+from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, PodOccupancy, read_node
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import check
-from rota.live.drivers.kubernetes.runs import HALT, KILL, KubeRun, KubeRuns
+from rota.live.drivers.kubernetes.runs import KubeRun, KubeRuns
+from rota.live.drivers.orders import HALT, KILL, RUN, DriverThread
 
 log = logging.getLogger("rota.kubernetes")
 
@@ -49,7 +47,7 @@ class KubernetesDriver(Driver):
     """
 
     name = "kubernetes"
-    capabilities = Capabilities(fractions=False, devices=False, measured=False)
+    capabilities = Capabilities(fractions=False, devices=False, measured=False, images=True)
 
     def __init__(
         self,
@@ -65,9 +63,8 @@ class KubernetesDriver(Driver):
         self.namespace = self.options.namespace or found.namespace
         self._store = store
         self._dirty: set[tuple[str, str]] = set()
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._news = threading.Condition()
-        self._closing = False
+        self._dirty_lock = threading.Lock()
+        self._thread = DriverThread("rota-kubernetes", self._work)
         self._adopted = False
         self._ready = False
         self._stuck = ""
@@ -82,7 +79,6 @@ class KubernetesDriver(Driver):
         self._health = NodeHealth(self.options.lost_s)
         self._known: dict[str, KubeNode] = {}
         self._told: dict[str, tuple[str, str]] = {}  # by node: its health, and why it is closed
-        self._thread: threading.Thread | None = None
 
     # --- before it starts -------------------------------------------------------------------------
 
@@ -117,7 +113,6 @@ class KubernetesDriver(Driver):
         self._carrier.tell = listener
         self._pods.start()
         self._nodes.start()
-        self._thread = threading.Thread(target=self._work, name="rota-kubernetes", daemon=True)
         self._thread.start()
 
     def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
@@ -125,11 +120,11 @@ class KubernetesDriver(Driver):
 
         def take() -> None:
             for order in runs:
-                want = HALT if order.run in halting else "run"
+                want = HALT if order.run in halting else RUN
                 self._carrier.runs[order.run] = KubeRun(order, want=want)
             self._adopted = True
 
-        self._order(take)
+        self._thread.order(take)
 
     def launch(self, order: RunOrder) -> None:
         """Execute it."""
@@ -137,19 +132,19 @@ class KubernetesDriver(Driver):
         def take() -> None:
             self._carrier.runs.setdefault(order.run, KubeRun(order))
 
-        self._order(take)
+        self._thread.order(take)
 
     def halt(self, run: str) -> None:
         """SIGTERM, its grace, SIGKILL."""
-        self._order(lambda: self._end(run, HALT))
+        self._thread.order(lambda: self._carrier.end(run, HALT))
 
     def kill(self, run: str) -> None:
         """SIGKILL."""
-        self._order(lambda: self._end(run, KILL))
+        self._thread.order(lambda: self._carrier.end(run, KILL))
 
     def forget(self, run: str) -> None:
         """No more news of it."""
-        self._order(lambda: self._carrier.forget(run))
+        self._thread.order(lambda: self._carrier.forget(run))
 
     def retire(self, job: str) -> None:
         """Nothing is kept for another run."""
@@ -172,57 +167,33 @@ class KubernetesDriver(Driver):
         """Stop watching; what runs goes on."""
         self._pods.close()
         self._nodes.close()
-        with self._news:
-            self._closing = True
-            self._news.notify()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._thread.close()
         self.api.end_watches()
         self._pods.join()
         self._nodes.join()
         self.api.close()
 
-    # --- orders -----------------------------------------------------------------------------------
-
-    def _order(self, action: Callable[[], None]) -> None:
-        with self._news:
-            self._inbox.append(action)
-            self._news.notify()
-
-    def _end(self, name: str, want: str) -> None:
-        run = self._carrier.runs.get(name)
-        if run is None:  # it was never launched
-            self._carrier.tell(RunStatus(name, "ended", asked=True))
-        elif run.over is not None:
-            self._carrier.tell(run.over)
-        elif run.want != KILL:
-            run.want = want
+    # --- what the watches hear --------------------------------------------------------------------
 
     def _pod_changed(self, key: tuple[str, str]) -> None:
-        with self._news:
+        with self._dirty_lock:
             self._dirty.add(key)
-            self._news.notify()
+        self._thread.wake()
 
     def _node_changed(self, key: tuple[str, str]) -> None:  # noqa: ARG002 - all are looked at
-        with self._news:
-            self._news.notify()
+        self._thread.wake()
 
     # --- the thread -------------------------------------------------------------------------------
 
     def _work(self) -> None:
         nap_s, next_look_s = NAP_S, 0.0
-        while True:
-            with self._news:
-                if not (self._inbox or self._dirty or self._closing):
-                    self._news.wait(max(0.0, next_look_s - monotonic()))
-                if self._closing:
-                    return
+        while self._thread.goes_on(next_look_s):
+            with self._dirty_lock:
                 dirty, self._dirty = self._dirty, set()
             for key in dirty:
                 self._occupied.update(key, self._pods.get(key))
             try:
-                self._obey()
+                self._thread.obey()
                 if self._pods.listed and self._nodes.listed:
                     self._look()
                 nap_s, self._stuck = NAP_S, ""
@@ -231,29 +202,12 @@ class KubernetesDriver(Driver):
                 log.warning("%s; next try in %g s", error, nap_s)
                 self._stuck = str(error)
                 next_look_s = monotonic() + nap_s
-                self._pause(nap_s)
+                self._thread.pause(nap_s)
                 nap_s = min(2 * nap_s, LONGEST_NAP_S)
             except Exception:
                 log.exception("the Kubernetes driver stumbled; it goes on")
-                self._pause(nap_s)
+                self._thread.pause(nap_s)
                 nap_s = min(2 * nap_s, LONGEST_NAP_S)
-
-    def _pause(self, nap_s: float) -> None:
-        """Wait although there may be something to do: the last try has failed."""
-        with self._news:
-            if not self._closing:
-                self._news.wait(nap_s)
-
-    def _obey(self) -> None:
-        """Carry out orders, one by one: one that fails is tried again."""
-        while True:
-            with self._news:
-                if not self._inbox:
-                    return
-                action = self._inbox[0]
-            action()
-            with self._news:
-                self._inbox.popleft()
 
     def _look(self) -> None:
         self._look_at_nodes()

@@ -1,4 +1,4 @@
-"""Nodes as Kubernetes tells of them, and what Rota makes of that."""
+"""Nodes as Kubernetes tells of them, who holds their GPUs, and what Rota makes of that."""
 
 from collections.abc import Sequence
 from time import monotonic
@@ -6,9 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from rota.core.kubernetes import machine, part, parts, quantity, text
+from rota.core.kubernetes import machine, part, parts, pod_amounts, quantity, text
+from rota.core.launch import CONTAINER
 from rota.core.topology import NodeSpec
 from rota.live.drivers.kubernetes.api import KubeObject
+from rota.live.drivers.kubernetes.launcher import read_end
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 
 Health = Literal["up", "silent", "lost"]
@@ -37,7 +39,8 @@ def read_node(item: KubeObject, options: KubernetesOptions) -> KubeNode | None:
     if not gpus:
         return None
     spec = machine(text(part(item, "metadata"), "name"), item, "whole")
-    spec = msgspec.structs.replace(spec, gpus=gpus)
+    able = tuple(dict.fromkeys((*spec.labels, CONTAINER)))
+    spec = msgspec.structs.replace(spec, gpus=gpus, labels=able)
     ready = any(
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in parts(status, "conditions")
@@ -74,3 +77,40 @@ class NodeHealth:
     def next_s(self) -> float | None:
         """When somebody may become lost."""
         return min(self._since.values()) + self._lost_s if self._since else None
+
+
+class PodOccupancy:
+    """GPUs of nodes that pods hold, whoever made them."""
+
+    def __init__(self) -> None:
+        self._holding: dict[tuple[str, str], tuple[str, float]] = {}
+        self._held: dict[str, dict[tuple[str, str], float]] = {}
+
+    def update(self, key: tuple[str, str], item: KubeObject | None) -> None:
+        """Take in what became of a pod."""
+        before = self._holding.pop(key, None)
+        if before is not None:
+            del self._held[before[0]][key]
+        node = text(part(item, "spec"), "nodeName") if item is not None else ""
+        if item is None or not node or read_end(item) is not None:
+            return
+        gpus = pod_amounts(part(item, "spec"), "whole")[2]
+        if gpus:
+            self._holding[key] = (node, gpus)
+            self._held.setdefault(node, {})[key] = gpus
+
+    def held(self, node: str) -> float:
+        """GPUs of a node that are held."""
+        return sum(self._held.get(node, {}).values())
+
+    def holders(self, node: str) -> list[tuple[str, str]]:
+        """Pods that hold GPUs of a node, as (namespace, name)."""
+        return sorted(self._held.get(node, {}))
+
+    def amount(self, key: tuple[str, str]) -> float:
+        """GPUs that a pod holds."""
+        return self._holding.get(key, ("", 0.0))[1]
+
+    def on(self, key: tuple[str, str]) -> str:
+        """The node whose GPUs a pod holds; empty: it holds none."""
+        return self._holding.get(key, ("", 0.0))[0]

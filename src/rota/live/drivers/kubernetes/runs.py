@@ -7,7 +7,7 @@ and again.
 """
 
 import logging
-import signal as signals
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from time import monotonic, time
@@ -16,34 +16,38 @@ from typing import TypeAlias
 from rota.core.errors import ClusterError
 from rota.core.kubernetes import part, parts, text, time_of
 from rota.live.clock import boot_time_s
-from rota.live.driver import Listener, Message, RunOrder, RunStatus
+from rota.live.driver import RunOrder, RunStatus
 from rota.live.drivers.kubernetes.api import CONFLICT, NOT_FOUND, KubeApi, KubeError, KubeObject
 from rota.live.drivers.kubernetes.cache import ObjectCache, key_of
 from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
 from rota.live.drivers.kubernetes.logs import PodLogs
-from rota.live.drivers.kubernetes.manifest import ENDED, RUN, STORE, pod, pod_name, short
+from rota.live.drivers.kubernetes.manifest import ENDED, STORE, pod, pod_name, short
+from rota.live.drivers.kubernetes.manifest import RUN as RUN_LABEL
 from rota.live.drivers.kubernetes.options import KubernetesOptions
+from rota.live.drivers.orders import (
+    KILL,
+    REFUSED,
+    RUN,
+    OrderedRun,
+    OrderedRuns,
+    describe_code,
+)
 
 log = logging.getLogger("rota.kubernetes")
 
-RUN_ON, HALT, KILL = "run", "halt", "kill"
-REFUSED = 125  # the exit code of a run that Kubernetes does not take
 NODE_GONE = "its node is gone"
 PodKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
-class KubeRun:
+class KubeRun(OrderedRun):
     """A run and how far it has come."""
 
-    def __init__(self, order: RunOrder, *, want: str = RUN_ON) -> None:
-        self.order = order
-        self.want = want
-        self.running = False  # reported
+    def __init__(self, order: RunOrder, want: str = RUN) -> None:
+        super().__init__(order, want)
         self.deleted: set[int] = set()  # parts that were asked to end
         self.forced: set[int] = set()  # parts that were deleted without grace
         self.began_unix: float | None = None
-        self.over: RunStatus | None = None
 
     @property
     def job(self) -> str:
@@ -56,15 +60,14 @@ class KubeRun:
         return int(self.order.run.rpartition(".")[2])
 
 
-class KubeRuns:
+class KubeRuns(OrderedRuns[KubeRun]):
     """All runs. Everything but `read_log` is called by one thread."""
 
     def __init__(
         self, api: KubeApi, pods: ObjectCache, logs: PodLogs, options: KubernetesOptions,
         store: str, namespace: str,
     ) -> None:  # fmt: skip
-        self.runs: dict[str, KubeRun] = {}
-        self.tell: Listener = _nobody
+        super().__init__()
         self.lost: set[str] = set()  # nodes of which nothing more is expected
         self.refusals: dict[str, tuple[float, str]] = {}  # by node: when it refused a pod, and why
         self.free: Callable[[str, frozenset[PodKey]], float] = lambda _node, _mine: 0.0
@@ -99,7 +102,7 @@ class KubeRuns:
             name = key_of(item)[1]
             labels = part(item, "metadata", "labels")
             if self.is_mine(item) and name not in wanted and ENDED not in labels:
-                log.warning("pod %s (run %s) is not wanted any more", name, labels.get(RUN))
+                log.warning("pod %s (run %s) is not wanted any more", name, labels.get(RUN_LABEL))
                 self._remove(name, item)
 
     # --- what to do next --------------------------------------------------------------------------
@@ -111,18 +114,18 @@ class KubeRuns:
         seen = self._seen(run)
         ends = [self._end_of(run, rank, item) for rank, item in enumerate(seen)]
         if all(item is None for item in seen) and not run.forced:
-            if run.want != RUN_ON:
+            if run.ending:
                 self._over(run, RunStatus(run.order.run, "ended", asked=True))
             else:
                 self._launch(run, seen)
             return
         there = [rank for rank, item in enumerate(seen) if item is not None]
         failed = any(end is not None and (end.code or not end.known) for end in ends)
-        complete = len(there) == len(seen) or run.want != RUN_ON or failed
+        complete = len(there) == len(seen) or run.ending or failed
         if complete and all(ends[rank] is not None for rank in there):
             self._finish(run, [end for end in ends if end is not None])
             return
-        if run.want != RUN_ON or failed:
+        if run.ending or failed:
             self._end(run, seen, ends)
         elif len(there) < len(seen):
             self._launch(run, seen)
@@ -134,7 +137,7 @@ class KubeRuns:
         node = run.order.parts[rank].node
         if item is None:
             if rank in run.forced or rank in run.deleted:
-                return PartEnd(-int(signals.SIGKILL), asked=True, why="deleted")
+                return PartEnd(-int(signal.SIGKILL), asked=True, why="deleted")
             return None
         end = read_end(item)
         if end is None and node in self.lost:
@@ -219,7 +222,7 @@ class KubeRuns:
         """All its parts are over: how did it end?"""
         for rank in range(len(run.order.parts)):
             self.keep_output(run, rank)
-        status = judge(run.order.run, ends, ending=run.want != RUN_ON)
+        status = judge(run.order.run, ends, ending=run.ending)
         for share, item in zip(run.order.parts, self._seen(run), strict=True):
             end = read_end(item) if item is not None else None
             if end is not None and not end.known and end.began_unix is None:
@@ -317,15 +320,8 @@ def judge(run: str, ends: Sequence[PartEnd], *, ending: bool) -> RunStatus:
         return RunStatus(run, "lost", why="its pod was deleted by somebody else")
     setup = "setup failed: " if failed.phase == "setup" else ""
     return RunStatus(
-        run, "ended", failed.code, asked, setup + (failed.why or describe(failed.code))
+        run, "ended", failed.code, asked, setup + (failed.why or describe_code(failed.code))
     )
-
-
-def describe(code: int) -> str:
-    """For people."""
-    if code >= 0:
-        return f"exit code {code}" if code else ""
-    return f"killed by signal {-code} ({signals.strsignal(-code) or 'unknown'})"
 
 
 def _started(item: KubeObject) -> float | None:
@@ -348,7 +344,3 @@ def _ended_unix(item: KubeObject) -> float | None:
 def _moment(unix_s: float) -> float:
     """A time of day as a moment of `boot_time_s`: the clocks of a cluster's machines agree."""
     return boot_time_s() - (time() - unix_s)
-
-
-def _nobody(message: Message) -> None:
-    """There is no listener yet."""

@@ -1,9 +1,7 @@
 """The driver of Slurm: one thread that looks at Slurm, and carries out what is wanted."""
 
 import logging
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -15,15 +13,15 @@ from rota.live.driver import (
     Listener,
     NodeStatus,
     RunOrder,
-    RunStatus,
 )
+from rota.live.drivers.orders import HALT, KILL, RUN, DriverThread
 from rota.live.drivers.slurm.commands import Recorder, SlurmCommands
 from rota.live.drivers.slurm.folders import SlurmFolders
 from rota.live.drivers.slurm.layout import SeenNode
 from rota.live.drivers.slurm.names import plain
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.preflight import check, usable_nodes
-from rota.live.drivers.slurm.runs import HALT, KILL, SlurmRun, SlurmRuns
+from rota.live.drivers.slurm.runs import SlurmRun, SlurmRuns
 
 log = logging.getLogger("rota.slurm")
 
@@ -61,13 +59,10 @@ class SlurmDriver(Driver):
         )
         self._folders = SlurmFolders(folder)
         self._carrier = SlurmRuns(self.commands, self._folders, self.options, plain("store", store))
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._news = threading.Condition()
-        self._closing = False
+        self._thread = DriverThread("rota-slurm", self._work)
         self._adopted = False
         self._looked = False
         self._health: dict[str, str] = {}
-        self._thread: threading.Thread | None = None
         self._failures = 0
 
     # --- before it starts ------------------------------------------------------------------------
@@ -85,7 +80,6 @@ class SlurmDriver(Driver):
     def open(self, listener: Listener) -> None:
         """Begin to look at Slurm."""
         self._carrier.tell = listener
-        self._thread = threading.Thread(target=self._work, name="rota-slurm", daemon=True)
         self._thread.start()
 
     def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
@@ -93,11 +87,11 @@ class SlurmDriver(Driver):
 
         def take() -> None:
             for order in runs:
-                want = HALT if order.run in halting else "run"
+                want = HALT if order.run in halting else RUN
                 self._carrier.runs[order.run] = SlurmRun(order, unsure=True, want=want)
             self._adopted = True
 
-        self._order(take)
+        self._thread.order(take)
 
     def launch(self, order: RunOrder) -> None:
         """Execute it."""
@@ -106,23 +100,23 @@ class SlurmDriver(Driver):
             if order.run not in self._carrier.runs:
                 self._carrier.runs[order.run] = SlurmRun(order, unsure=False)
 
-        self._order(take)
+        self._thread.order(take)
 
     def halt(self, run: str) -> None:
         """SIGTERM, its grace, SIGKILL; its Slurm job goes back into the queue, held."""
-        self._order(lambda: self._end(run, HALT))
+        self._thread.order(lambda: self._carrier.end(run, HALT))
 
     def kill(self, run: str) -> None:
         """SIGKILL; its Slurm job is cancelled."""
-        self._order(lambda: self._end(run, KILL))
+        self._thread.order(lambda: self._carrier.end(run, KILL))
 
     def forget(self, run: str) -> None:
         """No more news of it."""
-        self._order(lambda: self._carrier.forget(run))
+        self._thread.order(lambda: self._carrier.forget(run))
 
     def retire(self, job: str) -> None:
         """A job is over for good: its Slurm job need not wait for another run."""
-        self._order(lambda: self._carrier.retire(job))
+        self._thread.order(lambda: self._carrier.retire(job))
 
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
         """A piece of the output of a job."""
@@ -130,44 +124,15 @@ class SlurmDriver(Driver):
 
     def close(self) -> None:
         """Stop looking; what runs goes on."""
-        with self._news:
-            self._closing = True
-            self._news.notify()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    # --- orders ----------------------------------------------------------------------------------
-
-    def _order(self, action: Callable[[], None]) -> None:
-        with self._news:
-            self._inbox.append(action)
-            self._news.notify()
-
-    def _end(self, name: str, want: str) -> None:
-        run = self._carrier.runs.get(name)
-        if run is None:  # it was never launched
-            self._carrier.tell(RunStatus(name, "ended", asked=True))
-        elif run.over is not None:
-            self._carrier.tell(run.over)
-        elif run.want != KILL:
-            run.want = want
+        self._thread.close()
 
     # --- the thread ------------------------------------------------------------------------------
 
     def _work(self) -> None:
         next_look_s = monotonic()
-        while True:
-            with self._news:
-                if not self._inbox and not self._closing:
-                    self._news.wait(max(0.0, next_look_s - monotonic()))
-                if self._closing:
-                    return
-                actions = list(self._inbox)
-                self._inbox.clear()
-            for action in actions:
-                action()
+        while self._thread.goes_on(next_look_s):
             try:
+                ordered = self._thread.obey()
                 if monotonic() >= next_look_s:
                     self._look()
                     next_look_s = monotonic() + self.options.poll_s
@@ -175,22 +140,24 @@ class SlurmDriver(Driver):
                     self._step_all()
                 self._failures = 0
             except ClusterError as error:
-                next_look_s = monotonic() + self._nap_s(error)
+                next_look_s = self._nap(error)
                 continue
             except Exception:
                 log.exception("the Slurm driver stumbled; it goes on")
-                next_look_s = monotonic() + self._nap_s(None)
+                next_look_s = self._nap(None)
                 continue
-            if actions:
+            if ordered:
                 next_look_s = min(next_look_s, monotonic() + SOON * self.options.poll_s)
 
-    def _nap_s(self, error: ClusterError | None) -> float:
-        """Slurm does not answer: try again, ever more rarely."""
+    def _nap(self, error: ClusterError | None) -> float:
+        """Slurm does not answer: try again, ever more rarely. When to look again."""
         self._failures += 1
         nap_s: float = min(LONGEST_NAP_S, self.options.poll_s * 2.0 ** min(self._failures - 1, 10))
         if error is not None:
             log.warning("%s; next try in %g s", error, nap_s)
-        return nap_s
+        next_look_s = monotonic() + nap_s
+        self._thread.pause(nap_s)
+        return next_look_s
 
     def _look(self) -> None:
         asked_s = monotonic()

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from rota.core.errors import ClusterError
 from rota.live.clock import boot_time_s
-from rota.live.driver import Listener, Message, RunMetrics, RunOrder, RunStatus
+from rota.live.driver import RunMetrics, RunOrder, RunStatus
+from rota.live.drivers.orders import HALT, KILL, REFUSED, RUN, OrderedRun, OrderedRuns
 from rota.live.drivers.slurm.commands import SlurmCommands
 from rota.live.drivers.slurm.folders import SlurmFolders
 from rota.live.drivers.slurm.layout import PENDING, SeenJob, SeenNode
@@ -25,28 +26,24 @@ from rota.live.drivers.slurm.verdict import judge, judge_requeued
 
 log = logging.getLogger("rota.slurm")
 
-RUN, HALT, KILL = "run", "halt", "kill"
 BIRTH_S = 2.0  # between the start of a Slurm job and that of its processes
 LATE_S = 5.0  # records on a shared file system may be seen late
 AGAIN_S = 5.0  # between signals that should have had an effect
 PARKING_S = 15.0  # until a requeued job can be used again
 STUCK_S = 60.0  # a released job should have been started
 FORGOTTEN_S = 5.0  # the same, where a node looks idle but its GPUs do not
-REFUSED = 125  # the exit code of a run that Slurm does not take
 
 
-class SlurmRun:
+class SlurmRun(OrderedRun):
     """A run and how far it has come."""
 
     def __init__(self, order: RunOrder, *, unsure: bool, want: str = RUN) -> None:
-        self.order = order
-        self.want = want
+        super().__init__(order, want)
         self.unsure = unsure  # there may be a Slurm job for it already
         self.number: int | None = None  # of its Slurm job
         self.restarts = 0  # of the Slurm job when the run was ordered
         self.released_s: float | None = None
         self.withdrawn = False  # its nodes became unusable before it began
-        self.running = False  # reported
         self.signalled_s: float | None = None  # when SIGTERM was sent
         self.killed_s: float | None = None
         self.asked_s: float | None = None  # when it was first seen running although it shall end
@@ -54,23 +51,16 @@ class SlurmRun:
         self.odd_s: float | None = None  # since when its state makes no sense
         self.finished_s: float | None = None  # when its processes were seen to be over
         self.offset = 0  # read so far of its reports
-        self.over: RunStatus | None = None
-
-    @property
-    def ending(self) -> bool:
-        """Somebody wants it to end."""
-        return self.want != RUN
 
 
-class SlurmRuns:
+class SlurmRuns(OrderedRuns[SlurmRun]):
     """All runs. Everything is called by one thread."""
 
     def __init__(
         self, commands: SlurmCommands, folders: SlurmFolders, options: SlurmOptions, store: str
     ) -> None:
-        self.runs: dict[str, SlurmRun] = {}
+        super().__init__()
         self.nodes: Mapping[str, SeenNode] = {}
-        self.tell: Listener = _nobody
         self._commands = commands
         self._folders = folders
         self._options = options
@@ -449,7 +439,3 @@ def _compare(order: RunOrder, job: SeenJob) -> None:
 def _moment(unix_s: float | None) -> float | None:
     """A time of day as a moment of `boot_time_s`: the clocks of a Slurm cluster agree."""
     return None if unix_s is None else boot_time_s() - (time() - unix_s)
-
-
-def _nobody(message: Message) -> None:
-    """There is no listener yet."""

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Sequence
 
 from rota.live.driver import RunStatus
+from rota.live.drivers.orders import describe_code
 from rota.live.drivers.slurm.folders import End
 from rota.live.drivers.slurm.layout import SIGNALLED, SeenJob
 
@@ -43,7 +44,7 @@ def judge(
     if failed is not None:
         code = as_signal(failed.code)
         setup = "setup failed: " if failed.phase == "setup" else ""
-        return RunStatus(run, "ended", code, asked, setup + describe(code))
+        return RunStatus(run, "ended", code, asked, setup + describe_code(code))
     if whole and (ending or not hit or job is None or job.state == "COMPLETED"):
         return RunStatus(run, "ended", 0, asked)
     if ending:
@@ -58,7 +59,7 @@ def _by_slurm(run: str, nodes: int, job: SeenJob | None) -> RunStatus | None:
     if job.state == "FAILED" and nodes > 1:
         return RunStatus(run, "lost", why="a part of it is gone without a word: a node failed?")
     code = job.code or TERMINATED
-    why = BY_SLURM.get(job.state, describe(code))
+    why = BY_SLURM.get(job.state, describe_code(code))
     return RunStatus(run, "ended", code, why=why, timed_out=job.state == "TIMEOUT")
 
 
@@ -81,10 +82,3 @@ def judge_requeued(run: str, nodes: int, ends: Sequence[End], *, ending: bool) -
 def as_signal(code: int) -> int:
     """Minus the signal where a shell says 128 + signal."""
     return SIGNALLED - code if SIGNALLED < code <= SIGNALLED + signal.NSIG else code
-
-
-def describe(code: int) -> str:
-    """For people."""
-    if code >= 0:
-        return f"exit code {code}" if code else ""
-    return f"killed by signal {-code} ({signal.strsignal(-code) or 'unknown'})"

@@ -11,8 +11,7 @@ from rota.live.drivers.kubernetes.api import KubeApi, KubeError
 from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
 from rota.live.drivers.kubernetes.logs import newer
 from rota.live.drivers.kubernetes.manifest import label, pod, pod_name
-from rota.live.drivers.kubernetes.nodes import read_node
-from rota.live.drivers.kubernetes.occupancy import PodOccupancy
+from rota.live.drivers.kubernetes.nodes import PodOccupancy, read_node
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.runs import judge
 from slurm_runs import order
@@ -164,6 +163,13 @@ def test_a_pod_asks_for_what_its_part_has_and_takes_texts_literally():
     assert spec["automountServiceAccountToken"] is False
     with pytest.raises(ClusterError, match=r"kubernetes\.image"):
         pod("s", "jobs", run, 0, KubernetesOptions())
+
+
+def test_the_image_of_a_job_is_that_of_its_pods():
+    run = order("1.0", [("n1", 2)], run="true", setup="", image="example.org/own:2")
+    for options in (KubernetesOptions(), KubernetesOptions(image="example.org/usual:1")):
+        (container,) = pod("s", "jobs", run, 0, options)["spec"]["containers"]
+        assert container["image"] == "example.org/own:2"
 
 
 def test_who_holds_gpus():

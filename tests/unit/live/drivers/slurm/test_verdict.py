@@ -2,9 +2,10 @@
 
 import pytest
 
+from rota.live.drivers.orders import describe_code
 from rota.live.drivers.slurm.folders import End
 from rota.live.drivers.slurm.layout import SeenJob
-from rota.live.drivers.slurm.verdict import as_signal, describe, judge, judge_requeued
+from rota.live.drivers.slurm.verdict import as_signal, judge, judge_requeued
 
 OK, BAD, STOPPED, BROKEN = (
     End(1.0, 0, False, "run"),
@@ -88,5 +89,5 @@ def test_reasons_are_for_people():
     status = judge("1.0", 1, [BROKEN], None, ending=False, signalled=False)
     assert status.why == "setup failed: exit code 4"
     assert [as_signal(code) for code in (3, 128, 137, 143, 255)] == [3, 128, -9, -15, 255]
-    assert describe(-9) == "killed by signal 9 (Killed)"
-    assert describe(0) == ""
+    assert describe_code(-9) == "killed by signal 9 (Killed)"
+    assert describe_code(0) == ""

@@ -1,0 +1,1 @@
+"""Runs for the tools that show traces: Perfetto, and collectors of OpenTelemetry."""
