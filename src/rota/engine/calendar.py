@@ -22,7 +22,7 @@ from rota.core.jobs import RUNNING, WAITING, Job, Shape
 from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.topology import Vertex
-from rota.core.windows import NodeWindow, barred, bars
+from rota.core.windows import NodeWindow, barred, bars, declared_s
 from rota.core.words import duration
 from rota.engine.blame import ROOM
 from rota.engine.executor import on_cluster
@@ -95,6 +95,13 @@ class Calendar:
         for job in list(self._view.active.values()):
             if window.mark in job.shape.labels:
                 self._assess(job, passed)
+
+    def cover(self) -> None:
+        """There are more nodes, some perhaps with names that windows have."""
+        for window in self.windows.values():
+            for node in self._nodes(window):
+                if window.mark not in node.windows:
+                    node.windows = (*node.windows, window.mark)
 
     def _nodes(self, window: NodeWindow) -> list[Vertex]:
         names = set(window.nodes)
@@ -185,6 +192,21 @@ class Calendar:
         """The windows that bar it now."""
         marks = bars(job.shape.labels)
         return [window for window in self.windows.values() if window.mark in marks]
+
+    def why(self, job: Job) -> str:
+        """What keeps it off which nodes, and what would help; empty: nothing does."""
+        now_s = self._view.now_s
+        told = []
+        for window in self.bars(job):
+            if window.start_s > now_s:
+                told.append(f"{window.describe()} begins in {duration(window.start_s - now_s)}")
+            else:
+                left_s = window.end_s - now_s
+                lasts = "until it is removed" if left_s == INF else f"for {duration(left_s)} more"
+                told.append(f"{window.describe()} lasts {lasts}")
+        if told and declared_s(job.spec) == INF:
+            told.append("it may run for ever, as it says nothing: give a time limit (--time)")
+        return "; ".join(told)
 
     # --- reasons ----------------------------------------------------------------------------------
 
