@@ -41,7 +41,7 @@ _START = click.option(
     "--start", metavar="T", default="now", show_default=True,
     help="When it begins: 2h (from now), or 2026-03-01T08:00 (UTC).",
 )  # fmt: skip
-_FOR = click.option("--for", "lasts", metavar="T", help="How long it lasts: 4h, 2d.")
+_FOR = click.option("--for", metavar="T", help="How long it lasts: 4h, 2d.")
 _END = click.option("--end", metavar="T", help="When it ends, written as the start.")
 _PREEMPT = click.option(
     "--preempt", is_flag=True,
@@ -198,7 +198,7 @@ def _times(values: dict[str, Any]) -> dict[str, Any]:
     """The options that both have, as the daemon wants them."""
     from rota.jobfile.quantities import duration_s
 
-    start, lasts, end = values["start"], values["lasts"], values["end"]
+    start, lasts, end = values["start"], values["for"], values["end"]
     now = datetime.now(UTC).timestamp()
     begins = None if start == "now" else _moment(start, "--start", now)
     if lasts is not None and end is not None:

@@ -215,13 +215,13 @@ def check(
     strange = [node for node in window.nodes if node not in known]
     if strange:
         raise error(f"{name}: there is no node {strange[0]!r}: known are {_listed(sorted(known))}")
+    if window.end_s <= now_s:
+        raise error(f"{name}: its end is in the past: give one that is still to come")
     if not window.start_s < window.end_s:
         raise error(
             f"{name}: it would end {duration(window.start_s - window.end_s)} before it starts: "
             f"give an end after its start"
         )
-    if window.end_s <= now_s:
-        raise error(f"{name}: its end is in the past: give one that is still to come")
     owned = bool(window.users or window.queues)
     if (window.kind == "reservation") != owned:
         whom = "is for nobody: give user= or queue=" if not owned else "admits nobody"

@@ -785,7 +785,11 @@ class Daemon:
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes."""
-        return self._ask(lambda: picture_nodes(self.state.engine.view, self.state.cluster))
+        return self._ask(
+            lambda: picture_nodes(
+                self.state.engine.view, self.state.cluster, self.state.windows.values()
+            )
+        )
 
     def drain(
         self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
@@ -906,7 +910,9 @@ class Daemon:
         return node
 
     def _picture_node(self, name: str) -> NodeInfo:
-        nodes = picture_nodes(self.state.engine.view, self.state.cluster)
+        nodes = picture_nodes(
+            self.state.engine.view, self.state.cluster, self.state.windows.values()
+        )
         return next(info for info in nodes if info.name == name)
 
     def queues(self) -> list[QueueInfo]:
