@@ -30,6 +30,7 @@ LIMITS = ApiSettings(
 )
 KNOWN = ("1", "2", "3", "4")
 # Not `positive_data_acceptance`: a job that asks for a million GPUs fits the schema and is refused.
+PATIENCE_S = 600  # schemathesis gives up after 10 s, which a busy machine may need
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -92,7 +93,7 @@ def quiet():
 
 
 def check_as_generated(case):
-    case.call_and_validate(headers=ADMIN, checks=CHECKS + BAD_INPUT)
+    case.call_and_validate(headers=ADMIN, checks=CHECKS + BAD_INPUT, timeout=PATIENCE_S)
 
 
 def check_on_known_jobs(case):
@@ -101,7 +102,7 @@ def check_on_known_jobs(case):
     for name, known in {"job": KNOWN, "node": ("n1", "n2"), "name": ("vera", "otto")}.items():
         if name in case.path_parameters:
             case.path_parameters[name] = known[number % len(known)]
-    response = case.call(headers=ADMIN)
+    response = case.call(headers=ADMIN, timeout=PATIENCE_S)
     case.validate_response(response, checks=CHECKS)
 
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "scenario": ("rota.cli.scenario:scenario", "Play scripted events and check the decisions."),
     "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),
     "report": ("rota.cli.report:report", "Rebuild a folder's report."),
+    "watch": ("rota.cli.movie:watch", "Watch a run as an animation, or two side by side."),
     "rerun": ("rota.cli.rerun:rerun", "Repeat a run and check that the result is the same."),
     "lab": ("rota.cli.lab:lab", "Learn scheduling by exercises, with a grader."),
     "policy": ("rota.cli.listing:policy", "List the policies, or explain one."),

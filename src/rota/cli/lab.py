@@ -43,7 +43,12 @@ def lab() -> None:
 @lab.command()
 @FORMAT
 def ls(output: str) -> None:
-    """List the exercises."""
+    """List the exercises.
+
+    \b
+    Example:
+      rota lab ls -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.lab.exercises import EXERCISES
 
     rows = [
@@ -56,7 +61,12 @@ def ls(output: str) -> None:
 @lab.command()
 @_EXERCISE
 def show(exercise: str) -> None:
-    """Say what EX asks for, and what is checked."""
+    """Say what EX asks for, and what is checked.
+
+    \b
+    Example:
+      rota lab show srtf
+    """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.lab.exercises import find_exercise
 
     found = find_exercise(exercise)
@@ -73,7 +83,12 @@ def show(exercise: str) -> None:
     required=True, help="The file to write; one that is there is never replaced.",
 )  # fmt: skip
 def start(exercise: str, output: Path) -> None:
-    """Write a file to start from: it runs, and is not yet a solution."""
+    """Write a file to start from: it runs, and is not yet a solution.
+
+    \b
+    Example:
+      rota lab start srtf -o mine.py
+    """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.lab.exercises import find_exercise
 
     _write_new(output, find_exercise(exercise).starter)
@@ -87,7 +102,12 @@ def start(exercise: str, output: Path) -> None:
     required=True, help="The notebook to write; one that is there is never replaced.",
 )  # fmt: skip
 def notebook(exercise: str, output: Path) -> None:
-    """Write EX as a Jupyter notebook: the task, a first version, pictures and the grader."""
+    """Write EX as a Jupyter notebook: the task, a first version, pictures and the grader.
+
+    \b
+    Example:
+      rota lab notebook srtf -o mine.ipynb
+    """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.lab.exercises import find_exercise
     from rota.lab.page import notebook_of
 

@@ -30,14 +30,13 @@ def fold_ledger(
     from_s = first_s if from_s is None else from_s
     until_s = last_s if until_s is None else until_s
     length_s = np.diff(np.clip(history.time_s, from_s, until_s), append=until_s)
-    useful = _timeline(history, history.state == RUNS)
-    overhead = _timeline(history, history.state == OVERHEAD)
-    capacity = _capacity(history)
-    idle = capacity - useful - overhead
-    used, extra, unused = (float(gpus @ length_s) for gpus in (useful, overhead, idle))
+    idle = _capacity(history)  # less what is used: one by one, they are large
+    capacity = float(idle @ length_s)
+    used, extra = (_taken(history, state, length_s, idle) for state in (RUNS, OVERHEAD))
+    unused = float(idle @ length_s)
     scattered = fragmented(history)
     return {
-        "capacity_gpu_s": float(capacity @ length_s),
+        "capacity_gpu_s": capacity,
         "allocated_gpu_s": used + extra,
         "useful_gpu_s": used,
         "overhead_gpu_s": extra,
@@ -46,6 +45,13 @@ def fold_ledger(
         "fragmented_gpu_s": float(idle[scattered] @ length_s[scattered]),
         "lost_gpu_s": _lost_gpu_s(history, from_s, until_s),
     }
+
+
+def _taken(history: History, state: int, length_s: Floats, idle: Floats) -> float:
+    """GPU-seconds in this state, which are not idle."""
+    gpus = _timeline(history, history.state == state)
+    idle -= gpus
+    return float(gpus @ length_s)
 
 
 def active_range(history: History) -> tuple[float, float]:
@@ -62,12 +68,12 @@ def active_range(history: History) -> tuple[float, float]:
 
 def _timeline(history: History, spans: Bools) -> Floats:
     """GPUs held in these spans, after every row of the log."""
-    change = np.bincount(
+    change = add_up(
         np.concatenate([history.row[spans], history.until_row[spans]]),
-        weights=np.concatenate([history.held[spans], -history.held[spans]]),
-        minlength=len(history.time_s),
+        np.concatenate([history.held[spans], -history.held[spans]]),
+        len(history.time_s),
     )
-    gpus: Floats = np.cumsum(change)
+    gpus: Floats = np.cumsum(change, out=change)
     return gpus
 
 

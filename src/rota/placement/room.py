@@ -1,7 +1,9 @@
 """What is free on each node, and what of a request each node could serve."""
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 
+from rota.core.allocation import Amount
 from rota.core.jobs import Shape
 from rota.core.resources import GPU_MEMORY, ResourceKind
 from rota.core.sharing import EXCLUSIVE, MIG
@@ -206,6 +208,14 @@ class Room:
         """GPUs free on a node, what is left of shared ones included."""
         shared = self.shares.get(position)
         return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
+
+    def free_gpus(self, use: Sequence[bool]) -> float:
+        """The same on all of these nodes."""
+        gpus: Amount = sum(compress(self.gpus, use))
+        for position, shared in self.shares.items():
+            if use[position]:
+                gpus += sum(shared.values())
+        return gpus
 
     def sum_of(self, kind: str) -> float:
         """What is free of a kind on all nodes that are up; inf if a shortage forbids nothing."""
