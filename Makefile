@@ -124,6 +124,7 @@ bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/load.py --jobs 50000
 	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/reports.py
 
 # Steps are counted, not timed: `make test` compares them with the table, too.
 .PHONY: bench-table

@@ -18,10 +18,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import gavel
 import run
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG_S = 5.0  # of a process: such lines are run less often
+MOST_JOBS = 512  # of a decision of the optimisers
+NAME = 26  # columns of a name in their table
 COUNTED = ("jobs", "completed", "events", "decisions", "preemptions")
 
 
@@ -43,9 +46,10 @@ class Versus(run.Bench):
             return {"engine_cpu_s": 1.0, "jobs": 1}
         command = [
             sys.executable, "-m", "rota.cli", "simulate", str(trace), "--cluster", cluster,
-            "--policy", policy, "--placement", placement, "-o", str(self.folder / "out"),
-            "--force", *more,
+            "--policy", policy, "-o", str(self.folder / "out"), "--force", *more,
         ]  # fmt: skip
+        if placement:  # else the dialect has its own
+            command += ["--placement", placement]
         best: dict[str, dict[str, Any]] = {}
         turns = self._best
         while turns:
@@ -69,6 +73,53 @@ class Versus(run.Bench):
             flush=True,
         )
         return this
+
+    def gavel(self, folder: Path) -> None:
+        """Whole runs of the Gavel family, in the dialect of its simulator."""
+        speeds = f"gavel:throughputs={folder / 'simulation_throughputs.json'}"
+        more = ("--like", "gavel", "--format", speeds)
+        trace = folder / "traces" / "gen120_single.trace"
+        for policy in gavel.RUNS.values():
+            self.case("gavel", trace, gavel.CLUSTER, policy, "", more)
+
+    def solvers(self, other: Path) -> None:
+        """One decision of each optimiser; `other`: the checkout of the other commit."""
+        if self._only not in "solvers":
+            return
+        best: dict[str, dict[tuple[str, int], float]] = {"other": {}, "this": {}}
+        scripts = {"other": other, "this": ROOT}
+        for _ in range(min(self._best, 3)):
+            for side, checkout in scripts.items():
+                for line, spent_ms in self._solved(checkout, side).items():
+                    known = best[side].get(line, spent_ms)
+                    best[side][line] = min(known, spent_ms)
+        for (name, jobs), spent_ms in best["this"].items():
+            before_ms = best["other"].get((name, jobs))
+            if before_ms is not None:
+                ratio = self.ratios[f"solvers/{name}/{jobs}"] = before_ms / max(spent_ms, 0.1)
+                print(
+                    f"{'solvers':<12} {jobs:>6} {name:<28} {before_ms:>9,.1f} {spent_ms:>9,.1f} "
+                    f"{ratio:>6.2f}  (ms)",
+                    flush=True,
+                )
+
+    def _solved(self, checkout: Path, side: str) -> dict[tuple[str, int], float]:
+        """Milliseconds by policy and number of jobs, as a checkout's own benchmark prints them."""
+        done = subprocess.run(
+            [sys.executable, str(checkout / "benchmarks" / "solvers.py"), "--most", str(MOST_JOBS)],
+            env={**os.environ, "PYTHONPATH": str(self._paths[side])},
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        found: dict[tuple[str, int], float] = {}
+        sizes: list[int] = []
+        for line in done.stdout.splitlines():
+            name, cells = line[:NAME].strip(), line[NAME:].replace("*", " ").split()
+            if name == "jobs":
+                sizes = [int(cell) for cell in cells if cell.isdecimal()]
+            elif sizes and len(cells) == len(sizes) + 1:  # with the growth
+                spent = zip(sizes, cells, strict=False)
+                found |= {(name, size): float(cell) for size, cell in spent if cell != "-"}
+        return found
 
     def _run(self, command: list[str], side: str) -> tuple[dict[str, Any], float]:
         environment = {**os.environ, "PYTHONPATH": str(self._paths[side])}
@@ -115,6 +166,8 @@ def main() -> None:
         run.philly(bench, full=False)
         run.fragments(bench)
         run.growth(bench)
+        bench.gavel(run.SHARED / "reference" / "gavel")
+        bench.solvers(folder / "source")
         slower = {line: ratio for line, ratio in bench.ratios.items() if ratio < 1.0}
     print(f"\n{len(bench.ratios)} lines, {len(slower)} below 1:")
     for line, ratio in sorted(slower.items(), key=lambda found: found[1]):

@@ -261,6 +261,20 @@ class KilledCluster:
         assert {run.rpartition(".")[0] for run in runs} == set(self.submitted.values())
         assert self.lines("overlaps") == []
         eventually(lambda: not self.orphans(), PATIENCE_S, 0.2)
+        print(self.tally(found))  # noqa: T201 - `pytest -rP` shows it
+
+    def tally(self, found):
+        """What happened and what it cost, in numbers; `found`: jobs that the daemon knows."""
+        runs = self.lines("runs")
+        ran = {run.rpartition(".")[0] for run in runs}
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(self.kills.items()))
+        return (
+            f"{sum(self.kills.values())} kills ({kinds}), {len(self.submitted)} jobs, "
+            f"{len(runs)} runs, {len(set(self.submitted) - set(found))} lost, "
+            f"{len(set(self.submitted.values()) - ran)} never run, "
+            f"{len(runs) - len(set(runs))} doubled, {len(self.lines('overlaps'))} overlaps, "
+            f"{len(self.orphans())} orphans"
+        )
 
     def lines(self, name):
         """What jobs wrote down."""

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec, Topology
-from rota.daemon.accounts import Accounts
+from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
 from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.efficiency import UsageBook
@@ -39,6 +40,7 @@ from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.daemon.uploads import UploadStore
 from rota.engine.invariants import Invariants
+from rota.live.agent.containers import ContainerEngine, find_engine
 from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.messages import PartUsage
@@ -50,7 +52,6 @@ from rota.live.drivers.pretend import PretendDriver
 from rota.traces.cluster import parse_cluster
 from rota.wire import ADMIN, Actor
 
-OWNER = "local"
 PIECE = 1 << 20
 log = structlog.get_logger("rota")
 
@@ -68,6 +69,16 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         scheduling = msgspec.structs.replace(scheduling, priority_classes=tenants.classes)
     check_permissions(settings.permissions, scheduling.tenants())
     return topology, scheduling
+
+
+def dated(scheduling: Scheduling, epoch_unix: float) -> Scheduling:
+    """Months of a budget are those of the calendar: say when second 0 was, once and for all."""
+    kind, _, options = scheduling.admission.partition(":")
+    keys = options.split(",")
+    if kind != "budget" or "per=month" not in keys or any(k.startswith("start=") for k in keys):
+        return scheduling
+    start = datetime.fromtimestamp(epoch_unix, UTC).replace(tzinfo=None).isoformat()
+    return msgspec.structs.replace(scheduling, admission=f"{scheduling.admission},start={start}")
 
 
 class LeadersTurn(msgspec.Struct, frozen=True):
@@ -97,6 +108,7 @@ class Assembly:
         self.settings = settings
         self._turn = turn
         self._embedded_works = False
+        self.containers: ContainerEngine | None = None
         with ExitStack() as opened:
             self.folder = opened.enter_context(state)
             store = self.store = self._store()
@@ -104,16 +116,16 @@ class Assembly:
             store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
-            self.accounts = Accounts(
-                store, settings.isolation, settings.socket_users, self._owner()
-            )
+            scheduling = dated(scheduling, store.epoch_unix)
+            tokens = Tokens(store)
+            self.owner = self._find_owner(tokens)
+            self.accounts = Accounts(store, settings.isolation, settings.socket_users, self.owner)
             self.driver, topology = self._driver(topology)
             checker = Invariants if settings.check else None
             self.loop = DaemonLoop(
                 store, self.driver, scheduling, topology, checker=checker,
                 patient=not topology.nodes,
             )  # fmt: skip
-            tokens = Tokens(store)
             if isinstance(self.driver, AgentDriver):
                 self.driver.claim = tokens.claim
             self.authority = tokens.members.authority = self._authority()
@@ -122,10 +134,10 @@ class Assembly:
                     AUTHORITY, self.authority.fingerprint.hex() if self.authority else ""
                 )
             tokens.invited_only = self._invited_only()
-            tokens.local_file(self.folder.token, self._owner(), ADMIN)
+            tokens.local_file(self.folder.token, self.owner)
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
-                complete=lambda settings: declared(settings)[1],
+                complete=lambda settings: dated(declared(settings)[1], store.epoch_unix),
                 provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
             self.daemon.on_submit = self.accounts.ensure
@@ -137,6 +149,7 @@ class Assembly:
                 self.daemon.uploads = UploadStore(self.folder.path / "uploads")
                 keys = self.folder.path / "secrets.key"
                 self.daemon.vault = SecretStore(self.folder.path / "secrets", keys)
+                self.daemon.vault.copy_of(Actor(LOCAL, ADMIN), self.owner)
             self.retention = RetentionThread(
                 Pruner(store, settings.retention), settings.retention.every_s,
                 self.daemon.forget_ended,
@@ -169,9 +182,15 @@ class Assembly:
             return Store(self.folder.store, durable=self.settings.durable)
         return Store(PostgresDatabase(self._turn.engine, self._turn.lease))
 
-    def _owner(self) -> str:
-        """The name of the token in the folder; daemons that share a database have one each."""
-        return OWNER if self._turn is None else f"{OWNER}-{self.folder.identity()}"
+    def _find_owner(self, tokens: Tokens) -> Actor:
+        """Whose socket, token and jobs are the daemon's own; each on one database has another."""
+        if self._turn is not None:
+            return Actor(f"{LOCAL}-{self.folder.identity()}", ADMIN)
+        account = account_name()
+        owner = find_owner(self.store, tokens, self.settings.owner or account)
+        if owner.name not in (self.settings.owner, account):
+            log.warning("whoever runs the daemon is called local: their name is somebody's")
+        return owner
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
         settings = self.settings
@@ -206,6 +225,11 @@ class Assembly:
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
+        if topology.nodes:
+            self.containers = self._containers()
+        able = () if self.containers is None else self.containers.labels
+        for spec in topology.specs:
+            topology.relabel(spec.name, tuple(dict.fromkeys((*spec.labels, *able))))
         return agents, topology
 
     def _leads(self) -> bool:
@@ -224,7 +248,8 @@ class Assembly:
             return None
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
-            sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
+            sandbox=self._sandbox(config), containers=self.containers,
+            check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
         )  # fmt: skip
 
@@ -244,6 +269,15 @@ class Assembly:
             visible=isolation.visible, environment=isolation.environment,
             processes=isolation.processes, embedded=True,
         )  # fmt: skip
+
+    def _containers(self) -> ContainerEngine | None:
+        """What runs images on this machine; None: nothing does, and jobs that name one wait."""
+        found, why = find_engine(self.settings.local.containers, self.settings.isolation.visible)
+        if found is None:
+            log.info("no containers on this machine", why=why)
+        else:
+            log.info("containers", engine=found.program)
+        return found
 
     def _close_embedded(self) -> None:
         if self.embedded is not None and self._embedded_works:
@@ -294,7 +328,7 @@ class Assembly:
             agent_pieces=self.driver.piece_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
-            peers=peers(settings.socket_users, self._owner()),
+            peers=peers(settings.socket_users, self.owner),
         )
         mode = 0o666 if settings.socket_users else 0o600
         return serve(
@@ -342,7 +376,7 @@ class Assembly:
     def reload(self) -> None:
         """Read the configuration again; a bad one is logged and changes nothing."""
         try:
-            changed = self.daemon.reload(Actor(OWNER, ADMIN))
+            changed = self.daemon.reload(self.owner)
         except Exception as error:  # noqa: BLE001 - a bad file must not end the daemon
             log.warning("reload failed", error=str(error))
         else:
@@ -354,7 +388,15 @@ class Assembly:
         log.info("stopped", state=str(self.folder.path))
 
 
-def peers(users: Mapping[str, str], owner: str) -> dict[int, Actor]:
+def account_name() -> str:
+    """The name of the account that this process has; `local` if it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return LOCAL
+
+
+def peers(users: Mapping[str, str], owner: Actor) -> dict[int, Actor]:
     """Who calls over the local socket, by uid: whoever owns the daemon, root, and accounts."""
     found: dict[int, Actor] = {}
     for account, role in users.items():
@@ -364,7 +406,7 @@ def peers(users: Mapping[str, str], owner: str) -> dict[int, Actor]:
             raise InputError(
                 f"socket_users.{account}: this machine has no such account: make it, or take it out"
             ) from error
-    return found | dict.fromkeys({os.geteuid(), 0}, Actor(owner, ADMIN))
+    return found | dict.fromkeys({os.geteuid(), 0}, owner)
 
 
 def _from_here(url: str) -> str:

@@ -20,7 +20,7 @@ from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
 from rota.core.words import duration
-from rota.jobfile.model import JobFile
+from rota.jobfile.model import GpuRange, JobFile
 
 PREFIX = "/api/v1"
 JSON = "application/json"
@@ -364,7 +364,15 @@ class JobInfo(msgspec.Struct, kw_only=True):
     task: int | None = None  # its number in the array
     waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
     used: JobUsage | None = None  # what it used, as far as is known; of one job only
+    elastic: GpuRange | None = None  # how few and how many GPUs it takes; None: always `gpus`
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
+
+    def sized(self) -> str:
+        """Its GPUs: `2`; of an elastic job what it has, and what it takes: `4 of 1-8`, `1-8`."""
+        if self.elastic is None:
+            return f"{self.gpus:g}"
+        takes = f"{self.elastic.min}-{self.elastic.max}"
+        return f"{sum(self.nodes.values()):g} of {takes}" if self.nodes else takes
 
     def summary(self) -> str:
         """How it ended, how long it waited and ran, in one line."""
@@ -432,6 +440,17 @@ class WhyPart(msgspec.Struct, kw_only=True):
     text: str
 
 
+class SizeChange(msgspec.Struct, kw_only=True):
+    """An elastic job was `started`, `started again`, `moved`, `grown` or `shrunk`."""
+
+    at: float  # Unix seconds
+    what: str
+    gpus: float  # from then on
+    nodes: list[str]
+    by: list[str] = []  # jobs that got its GPUs when it was shrunk
+    text: str
+
+
 class Explanation(msgspec.Struct, kw_only=True):
     """Why a job waits or waited; the parts add up to `wait_s`."""
 
@@ -444,6 +463,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     ahead: list[str] = []  # jobs that are served first (the first few)
     preempted_by: list[str] = []
     waits_for: list[str] = []  # unfinished jobs that it depends on
+    sizes: list[SizeChange] = []  # of an elastic job: why it grew and shrank
 
 
 class Forecast(msgspec.Struct, kw_only=True):
@@ -714,6 +734,7 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     stopping: list[str] = []  # jobs whose processes there are being stopped
     stopping_s: float | None = None  # the longest that this may take
     clear_in_s: float | None = None  # what still runs on the drained node then is stopped
+    labels: tuple[str, ...] = ()  # what jobs may ask for: `container` where images run
 
 
 class NodeEvent(msgspec.Struct, kw_only=True):

@@ -93,6 +93,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch, req
         monkeypatch.delenv(key)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("ROTA_OWNER", "helen")  # whoever follows the page
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as if packages there were installed
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)

@@ -6,7 +6,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from e2e.test_api_fuzz import CHECKS, KNOWN, LIMITS, echo, schema_of
+from e2e.test_api_fuzz import CHECKS, KNOWN, LIMITS, PATIENCE_S, echo, schema_of
 from rota.api import create_app
 from rota.core.topology import Topology
 from rota.daemon.loop import DaemonLoop
@@ -60,7 +60,7 @@ def headers(tmp_path_factory):
 @schema.parametrize()
 @FEWER
 def test_no_request_breaks_the_real_daemon(headers, case):
-    case.call_and_validate(headers=headers, checks=CHECKS)
+    case.call_and_validate(headers=headers, checks=CHECKS, timeout=PATIENCE_S)
 
 
 @schema.include(path_regex=r"\{").parametrize()
@@ -70,4 +70,4 @@ def test_no_request_about_something_that_exists_breaks_it(headers, case):
     for name, known in {"job": KNOWN, "node": ("n1", "n2")}.items():
         if name in case.path_parameters:
             case.path_parameters[name] = known[number % len(known)]
-    case.validate_response(case.call(headers=headers), checks=CHECKS)
+    case.validate_response(case.call(headers=headers, timeout=PATIENCE_S), checks=CHECKS)

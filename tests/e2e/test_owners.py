@@ -1,13 +1,16 @@
 """What job owners do every day, with the real command line, a real daemon and its agents."""
 
 import json
+import os
 import re
 from functools import partial
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from agents_net import alive, eventually, pid_outside
+from fake_engines import fake_engine
 from rota.wire import ENDED
 
 FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
@@ -29,9 +32,12 @@ def config(tmp_path_factory):
 def common_daemon(tmp_path_factory, config):
     from daemon_process import serving
 
+    engine, _ = fake_engine("podman", tmp_path_factory.mktemp("engine"))
+    path = f"{Path(engine.program).parent}:{os.environ['PATH']}"
     with serving(
-        tmp_path_factory.mktemp("owner-daemon"), "--nodes", "2x4", "--config", config
-    ) as daemon:
+        tmp_path_factory.mktemp("owner-daemon"), "--nodes", "2x4", "--config", config,
+        env={"PATH": path},
+    ) as daemon:  # fmt: skip
         yield daemon
 
 
@@ -365,3 +371,20 @@ def test_a_log_of_all_of_it_is_simulated_by_the_same_rules(daemons, tmp_path):
     ends = dict(again.select("job_id", "end_s").iter_rows())
     assert all(float(starts[str(first + n + 1)]) >= float(ends[str(first + n)]) for n in range(2))
     assert float(starts[after[0]]) >= float(ends[slow])
+
+
+def test_a_job_in_an_image_is_as_any_other_job(daemon):
+    script, image = "echo in $FROM_IMAGE; touch begun; sleep 1000", ("--image", "example.org/a:1")
+    (job,) = submitted(daemon, "--gpus", "1", *image, "--", "sh", "-c", script)
+    daemon.rota("wait", job, "--until", "running")
+    command = "echo also in $FROM_IMAGE; exit 3"
+    inside = daemon.rota("exec", job, "--", "sh", "-c", command, check=False)
+    assert (inside.returncode, inside.stdout) == (3, "also in example.org/a:1\n")
+    assert "example.org/a:1" in daemon.rota("show", job, "-o", "yaml").stdout
+    daemon.kill()
+    daemon.start()
+    daemon.rota("cancel", job)
+    daemon.until(job, "CANCELLED")
+    assert daemon.rota("logs", job).stdout == "in example.org/a:1\n"
+    sif = daemon.rota("submit", "--image", "/images/a.sif", "--", "true", check=False)
+    assert (sif.returncode, "install apptainer" in sif.stderr) == (2, True)

@@ -1,18 +1,17 @@
 """Dialect `deepboot` against per-job files of DeepBoot's simulator, through the recipe."""
 
-from pathlib import Path
-
 import pytest
 
 from rota.core.errors import OptionError
+from rota.core.log import Record
 from rota.core.topology import Topology
+from rota.metrics.history import read_history
 from rota.reproduce.deepboot.dialect import DeepBootDialect, DeepBootDialectParams
-from rota.reproduce.deepboot.loop import BootLoop
-from rota.reproduce.deepboot.policies import TiresiasMinutes
 from rota.reproduce.deepboot.recipe import RECIPE
 from rota.reproduce.recipe import CheckVerdict
 from rota.reproduce.run import reproduce
 from rota.study.config import RunConfig
+from rota.study.resume import Freeze
 from rota.study.run import simulate
 from shared_data import shared
 
@@ -35,13 +34,27 @@ def test_every_plan_is_sound(policy):
     assert simulate(config).summary["completed"] == 60
 
 
-def test_it_says_what_it_needs_and_cannot_do():
+def test_it_says_what_it_needs():
     topology = Topology.uniform(2, 4)
     with pytest.raises(OptionError, match="deepboot:profiles=DIR"):
         DeepBootDialect().build("afs", None, topology, seed=0)
     dialect = DeepBootDialect(DeepBootDialectParams(profiles="somewhere"))
-    with pytest.raises(OptionError, match="places jobs itself"):
+    with pytest.raises(OptionError, match="knows the placement 'lists'"):
         dialect.build("afs", "spread", topology, seed=0)
-    loop = BootLoop("tiresias", topology, TiresiasMinutes(), profiles=Path())
-    with pytest.raises(OptionError, match="cannot be interrupted"):
-        loop.snapshot()
+
+
+@pytest.mark.parametrize("policy", DeepBootDialect.policies)
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(policy, tmp_path):
+    profiles = shared("reference/profiles/pollux-osdi21")
+    config = RunConfig(
+        trace=str(shared("reference/deepboot/small-2h.csv")), cluster="16x4", policy=policy,
+        format=f"deepboot:profiles={profiles}", like="deepboot", limit=100,
+        mtbf=2.0, mttr=0.2,
+    )  # fmt: skip
+    saved = tmp_path / "run.snapshot"
+    whole = simulate(config)
+    simulate(config, freeze=Freeze(1_391.5, saved))
+    resumed = simulate(config, resume=saved)
+    assert len(read_history(whole.log).rows_of(Record.EVICTED)) > 0  # nodes fail, too
+    assert resumed.jobs.equals(whole.jobs)
+    assert resumed.summary["completed"] == 100

@@ -8,13 +8,20 @@ const { Terminal } = await load("ansi.js");
 const { Board, unpackRuns } = await load("board.js");
 const { niceTicks, valueAt } = await load("chart.js");
 const { ageShare, hueOf, Palette, ramp } = await load("colours.js");
+const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
-const { bytes, clock, duration, number, plural } = await load("format.js");
+const { bytes, clock, duration, lasting, number, plural, round, sinceStart } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
+const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
 const { troubles } = await load("page-overview.js");
 const { judge } = await load("page-policy.js");
 const { asJob, fieldOf } = await load("page-submit.js");
+const { logTicks, spanTicks } = await load("report.js");
+const { blockWidth } = await load("queue-line.js");
+const { compareKeys } = await load("sheet.js");
+const { Span } = await load("span.js");
+const { sentence, waits } = await load("story.js");
 const { useOverTime } = await load("use.js");
 
 const written = (...texts) => {
@@ -154,4 +161,103 @@ test("what needs attention is said in sentences", () => {
   assert.deepEqual(told, ["1 node down: n1 (no heartbeat)", "1 node not heard of: n2", "The store is slow: the oldest input waits since 9 s.", "Decisions are slow: one in a hundred takes 2 s or longer."]);
   assert.match(judge(100, 80), /20 % earlier/);
   assert.match(judge(100, 101), /about the same/);
+});
+
+test("lengths of time in reports are those of the command line", () => {
+  const cases = { 0: "0 s", 37.5: "37.5 s", 59.7: "1m 00s", 245: "4m 05s", 7440: "2h 04m", 273600: "3d 04h" };
+  for (const [seconds, text] of Object.entries(cases)) assert.equal(lasting(Number(seconds)), text);
+  assert.equal(lasting(NaN), "–");
+  assert.deepEqual([round(600), round(0), round(7440)], ["10m", "0", "2h 04m"]);
+  assert.deepEqual([sinceStart(90), sinceStart(100_000, 1), sinceStart(59.6, 1)], ["00:02", "1d 03:46:40", "00:01:00"]);
+});
+
+test("packed columns come back", async () => {
+  const { deflateSync } = await import("node:zlib");
+  const bytesOf = (array) => Buffer.from(array.buffer);
+  const zip = deflateSync(Buffer.concat([bytesOf(Uint8Array.of(1, 2, 3)), bytesOf(Int32Array.of(5, 0, -2)), bytesOf(Float32Array.of(0.5, NaN, 8))])).toString("base64");
+  const found = await unpack({ n: 3, of: [["a", "u1"], ["at", "d4", 0.5], ["b", "f4"]], zip });
+  assert.deepEqual([...found.a], [1, 2, 3]);
+  assert.deepEqual([...found.at], [2.5, 2.5, 1.5]);
+  assert.deepEqual([...found.b], [0.5, NaN, 8]);
+  assert.deepEqual([lastBefore([1, 2, 2, 5], 2), lastBefore([1, 2], 0), lastBefore([1, 2], 9)], [2, -1, 1]);
+});
+
+test("a part in view stays inside, and all who share it are told", () => {
+  const span = new Span(0, 100);
+  let told = 0;
+  span.users.add(() => (told += 1));
+  span.set(-10, 40);
+  assert.deepEqual([span.from, span.to, told], [0, 50, 1]);
+  span.zoom(0.5, 1);
+  assert.deepEqual([span.from, span.to], [25, 50]);
+  span.move(10);
+  assert.deepEqual([span.from, span.to], [75, 100]);
+  span.set(75, 100);
+  assert.equal(told, 3);
+  span.set(60, 60);
+  assert.ok(span.to - span.from > 0 && span.to - span.from < 0.01);
+  span.reset();
+  assert.ok(span.whole);
+});
+
+test("rows without a number come last, whichever way", () => {
+  const sorted = (rising, ...keys) => keys.sort((a, b) => compareKeys(a, b, rising));
+  assert.deepEqual(sorted(true, 3, NaN, 1, 2), [1, 2, 3, NaN]);
+  assert.deepEqual(sorted(false, 3, NaN, 1, 2), [3, 2, 1, NaN]);
+  assert.deepEqual(sorted(true, "n10", "n2", "a"), ["a", "n2", "n10"]);
+});
+
+test("axes of time have round marks", () => {
+  assert.deepEqual(logTicks(0, 4).map(([, text]) => text), ["1 s", "10 s", "1m", "10m", "1h"].filter((text) => text !== "1h" || 4 >= Math.log10(3600)));
+  assert.deepEqual(spanTicks(0, 7200, 4), [[0, "00:00"], [1800, "00:30"], [3600, "01:00"], [5400, "01:30"], [7200, "02:00"]]);
+  assert.deepEqual(spanTicks(0, 172800, 3).map(([, text]) => text), ["0", "1d", "2d"]);
+});
+
+test("why a job waited, in a sentence", () => {
+  const fates = { order: [60, 0], capacity: [3600, 0], jct: [9, 9] };
+  assert.deepEqual(waits(fates, 0), [["capacity", 3600], ["order", 60]]);
+  assert.equal(sentence(waits(fates, 0), 2), "waited 1h 01m: not enough GPUs are free (1h 00m), other jobs are first (1m 00s); stopped 2 times for others");
+  assert.equal(sentence(waits(fates, 1), 0), "did not wait");
+});
+
+const playback = () => {
+  const bars = { job: [0, 1, 0, 0], node: [0, 1, 0, 1], lane: [0, 0.5, 0, 0], lanes: [2, 0.5, 2, 1], start: [10, 20, 30, 40], length: [20, 100, 10, 5], overhead: [0, 0, 1, 0] };
+  const waits = { job: [0, 1, 2], from: [0, 5, 7], length: [10, 15, 1000], reason: [1, 2, 1] };
+  const events = { time: [10, 20, 40], what: [0, 0, 2], job: [0, 1, 0], other: [-1, -1, -1] };
+  return new Playback({ nodes: [{ name: "a", gpus: 2 }, { name: "b", gpus: 1 }] }, bars, waits, events, 3, [0, 5, 7], [45, 120, NaN]);
+};
+const state = (play) => [[...play.owners], [...play.taking], play.busy, play.active, play.line(), play.over()];
+
+test("a moment is the same, whichever way one comes to it", () => {
+  const forward = playback();
+  for (let at = 0; at <= 200; at += 2.5) {
+    forward.seek(at);
+    const direct = playback();
+    direct.seek(at);
+    assert.deepEqual(state(forward), state(direct), String(at));
+  }
+  for (const at of [100, 25, 31, 0, 44]) {
+    forward.seek(at);
+    const direct = playback();
+    direct.seek(at);
+    assert.deepEqual(state(forward), state(direct), String(at));
+  }
+});
+
+test("who has what, who waits, what was decided", () => {
+  const play = playback();
+  play.seek(9);
+  assert.deepEqual(state(play), [[0, 0, 0], [0, 0, 0], 0, 0, [0, 1, 2], 0]);
+  play.seek(25);
+  assert.deepEqual(state(play), [[1, 1, 2], [0, 0, 0], 2.5, 2, [2], 0]);
+  play.seek(30);
+  assert.deepEqual([...play.taking], [1, 1, 0], "it is being moved");
+  assert.deepEqual(play.latest(5), [1, 0]);
+  assert.deepEqual([play.nextEvent(20), play.nextEvent(40)], [40, null]);
+  assert.deepEqual([play.nodesAt(0, 40), play.nodesAt(0, 39)], [[1], []]);
+  assert.equal(play.changes(), null);
+  play.seek(46);
+  assert.deepEqual([...play.changes()].sort(), [0, 1, 2]);
+  assert.equal(play.over(), 1);
+  assert.ok(blockWidth(8) > blockWidth(1) && blockWidth(10_000) === blockWidth(256));
 });

@@ -137,8 +137,10 @@ class Handler(Generic[T]):
 
 def path_of(scope: Scope) -> str:
     """The path of a request as it is declared, without what the client put in."""
-    endpoint = scope.get("endpoint")  # the partial of `Handler.route`
-    handler = getattr(getattr(endpoint, "func", None), "__self__", None)
+    endpoint = scope.get("endpoint")
+    if not isinstance(endpoint, partial) or not inspect.ismethod(endpoint.func):
+        return UNMATCHED
+    handler = endpoint.func.__self__  # of the partial that `Handler.route` makes
     return handler.operation.path if isinstance(handler, Handler) else UNMATCHED
 
 

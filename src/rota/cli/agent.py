@@ -15,6 +15,7 @@ from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
+    from rota.live.agent.containers import ContainerEngine
     from rota.live.agent.link import AgentLink
     from rota.live.agent.messages import AgentNode
     from rota.live.agent.sandbox import Sandbox
@@ -99,6 +100,15 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     multiple=True,
     help="Variable of the agent that jobs of others inherit; * is allowed; may be repeated.",
 )
+@click.option(
+    "--containers",
+    type=click.Choice(["auto", "podman", "apptainer", "off"]),
+    default="auto",
+    show_default=True,
+    envvar="ROTA_CONTAINERS",
+    help="What runs the images of jobs; auto: the first that runs a container when the agent "
+    "starts. Without, jobs with an image are not started here.",
+)
 @click.option("--label", metavar="L", multiple=True, help="Node label; may be repeated.")
 @click.option(
     "--health-check",
@@ -112,14 +122,15 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "--prolog",
     metavar="CMD",
     default="",
-    help="A command before each job, as this agent's account; if it fails, the job runs elsewhere "
+    help="Command to run before each job, as the agent's user; if it fails, the job runs elsewhere "
     "and this node is drained.",
 )
 @click.option(
     "--epilog",
     metavar="CMD",
     default="",
-    help="A command after each job, as --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER, ROTA_HOOK.",
+    help="Command to run after each job, like --prolog. Both find ROTA_JOB_ID, ROTA_JOB_USER and "
+    "ROTA_HOOK.",
 )
 @click.option(
     "--leave",
@@ -157,7 +168,8 @@ def agent(**options: Any) -> None:  # fmt: skip
         signal.signal(number, lambda *_: stopped.set())
     worker = Agent(
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
-        sandbox=_sandbox(root, options), hooks=make_hooks(options["prolog"], options["epilog"]),
+        sandbox=_sandbox(root, options), containers=_containers(options),
+        hooks=make_hooks(options["prolog"], options["epilog"]),
     )  # fmt: skip
     worker.files.fetch = transport.piece
     link = AgentLink(worker, transport, transport.lane)
@@ -213,6 +225,20 @@ def _sandbox(root: Path, options: dict[str, Any]) -> "Sandbox | None":
         visible=[str(path.absolute()) for path in options["visible"]],
         environment=options["inherit"],
     )
+
+
+def _containers(options: dict[str, Any]) -> "ContainerEngine | None":
+    """What runs images here; None: nothing does, which is said once."""
+    from rota.live.agent.containers import find_engine
+
+    visible = [str(path.absolute()) for path in options["visible"]]
+    found, why = find_engine(options["containers"], visible)
+    log = logging.getLogger("rota.agent")
+    if found is None:
+        log.info("no containers on this machine", extra={"why": why})
+    else:
+        log.info("containers", extra={"engine": found.program})
+    return found
 
 
 def _end(link: "AgentLink", *, leave: bool) -> None:

@@ -121,6 +121,16 @@ def _isolation(_: Path) -> Iterator[MachineFact]:
     yield MachineFact("cgroups", limits, told, "under systemd set Delegate=yes for the agent")
 
 
+def _containers(_: Path) -> Iterator[MachineFact]:
+    from rota.live.agent.containers import MISSING, find_engine
+
+    found, why = find_engine("auto")
+    told = f"none: jobs with an image do not run here; {why}"
+    if found is not None:
+        told = f"{found.program} ran one"
+    yield MachineFact("containers", found is not None, told, MISSING)
+
+
 def _tools(_: Path) -> Iterator[MachineFact]:
     for tool, remedy in (
         ("nvidia-smi", "install the driver, or give --gpus N"),
@@ -167,5 +177,6 @@ def _clock(_: Path) -> Iterator[MachineFact]:
 
 
 LOOKS: tuple[Callable[[Path], Iterator[MachineFact]], ...] = (
-    _packages, _folder, _store, _room, _tls, _port, _isolation, _tools, _health, _clock,
+    _packages, _folder, _store, _room, _tls, _port, _isolation, _containers,
+    _tools, _health, _clock,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from rota.cli.client import (
     complete_jobs,
     connect,
     job_id,
+    moment,
     server_options,
     shortened,
     span,
@@ -147,6 +148,22 @@ def print_explanation(found: "Explanation | Story", output: str) -> None:
     if found.preempted_by:
         say(f"preempted by: {shortened(found.preempted_by, 10)}")
     _print_course(data)
+    _print_sizes(data.get("sizes", ()))
+
+
+def _print_sizes(changes: Sequence[Mapping[str, Any]]) -> None:
+    """When a live elastic job was started, grown and shrunk, and why."""
+    if len(changes) <= 1:  # it has never changed
+        return
+    table(
+        ["at", "what", ""],
+        [
+            [moment(change["at"]), clean(change["what"]), clean(change["text"])]
+            for change in changes[-_MOST_STEPS:]
+        ],
+    )
+    if len(changes) > _MOST_STEPS:
+        click.echo(f"{len(changes) - _MOST_STEPS} before these: see them with -o json")
 
 
 def _print_course(data: Mapping[str, Any]) -> None:

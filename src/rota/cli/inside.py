@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RANK = click.option(
     "--rank", metavar="N", type=click.IntRange(0, 100_000), default=0, show_default=True,
-    help="On which of the job's nodes.",
+    help="Which of the job's nodes (0: the first).",
 )  # fmt: skip
 _PORTS = re.compile(r"(?:(?P<local>[0-9]{1,5}):)?(?P<remote>[0-9]{1,5})", re.ASCII)
 LARGEST_PORT = 65_535
@@ -39,8 +39,8 @@ SETTLED = 50  # looks
 @click.command("exec", cls=WithCommand, options_metavar="[OPTIONS]")
 @click.argument("job", metavar="JOB [-- COMMAND...]")
 @click.option("-t/-T", "--tty/--no-tty", default=None,
-              help="With a terminal; default: if this is one.")  # fmt: skip
-@click.option("-n", "--no-stdin", is_flag=True, help="Nothing on its standard input.")
+              help="Give it a terminal; by default if this is one.")  # fmt: skip
+@click.option("-n", "--no-stdin", is_flag=True, help="Pass nothing to its standard input.")
 @RANK
 @server_options
 def run_command(

@@ -1,6 +1,7 @@
 """`rota ls|show|cancel|hold|release`."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,7 +143,7 @@ def row(job: JobInfo, now: float) -> dict[str, str]:
         "queue": clean(job.queue) or "-",
         "state": job.state,
         "why": clean(job.reason) or stopping(job.stopping_s) or "-",
-        "gpus": amount(job.gpus),
+        "gpus": job.sized(),
         "nodes": shortened(list(job.nodes), 3),
         "age": ticking(now - job.submitted_at),
         "ran": ticking(job.run_s) if job.starts else "-",
@@ -242,7 +243,7 @@ def facts(job: JobInfo) -> dict[str, str]:
         "message": clean(job.message),
         "waits for": shortened(job.waits_for, 20) if job.waits_for else "",
         "tried again": moment(job.retry_at) if job.retry_at is not None else "",
-        "gpus": amount(job.gpus) + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
+        "gpus": job.sized() + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
         "nodes": shortened(places, 20) if places else "",
         "priority": str(job.priority) if job.priority else "",
         "submitted": moment(job.submitted_at),
@@ -295,17 +296,32 @@ def _submitted(file: "JobFile | None") -> dict[str, str]:
 # --- changes -------------------------------------------------------------------------------------
 
 
-def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> int:
-    """Each of the jobs, even if one of them is refused; the exit code."""
+def _change(
+    rota: "Client",
+    jobs: tuple[str, ...],
+    output: str,
+    *,
+    one: Callable[[str], JobInfo],
+    whole: Callable[[str], ArrayInfo],
+) -> int:
+    """Change each of the jobs, even if one of them is refused; the exit code.
+
+    Args:
+        rota: The daemon.
+        jobs: As they were given: ids, names, arrays.
+        output: Format of what is printed.
+        one: Changes a job.
+        whole: Changes an array.
+    """
     done: list[JobInfo] = []
     arrays: list[ArrayInfo] = []
     for name in jobs:
         try:
             array = array_id(name)
             if array:
-                arrays.append(getattr(rota, f"{verb}_array")(array))
+                arrays.append(whole(array))
             else:
-                done.append(getattr(rota, verb)(job_id(rota, name)))
+                done.append(one(job_id(rota, name)))
         except RotaError as error:
             if len(jobs) == 1:
                 raise
@@ -327,7 +343,7 @@ def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> in
 @FORMAT
 @on_daemon
 def cancel(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
-    """End jobs for good. What is over already stays as it is.
+    """End jobs for good; finished ones stay as they are.
 
     \b
     Examples:
@@ -335,7 +351,7 @@ def cancel(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
       rota cancel 18 19 resnet-50
       rota cancel @20
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    return _change(rota, "cancel", job, output)
+    return _change(rota, job, output, one=rota.cancel, whole=rota.cancel_array)
 
 
 @click.command()
@@ -349,7 +365,7 @@ def hold(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
     Example:
       rota hold 17
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    return _change(rota, "hold", job, output)
+    return _change(rota, job, output, one=rota.hold, whole=rota.hold_array)
 
 
 @click.command()
@@ -363,4 +379,4 @@ def release(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
     Example:
       rota release 17
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    return _change(rota, "release", job, output)
+    return _change(rota, job, output, one=rota.release, whole=rota.release_array)

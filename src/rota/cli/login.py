@@ -63,7 +63,7 @@ class _Visitor(BaseHTTPRequestHandler):
 
 
 @click.command()
-@click.option("--show", is_flag=True, help="Open it in a browser of this machine.")
+@click.option("--show", is_flag=True, help="Open the address in a browser on this machine.")
 @on_daemon
 def login(rota: "Client", *, show: bool) -> None:
     """Log in by the identity provider of the cluster (`oidc` in its configuration).

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @JOB
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has finished.")
 @click.option("--stdout", is_flag=True, help="Only the standard output.")
-@click.option("--stderr", "--err", is_flag=True, help="Only the error output.")
+@click.option("--stderr", "--err", is_flag=True, help="Only the standard error.")
 @click.option("--rank", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
               help="Only the output from this node.")  # fmt: skip
 @click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Only the last N lines.")

@@ -1,5 +1,6 @@
 """`rota plan`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ def plan(log: str, output: Path, *, force: bool, **values: Any) -> None:
 
         replayed = replay(asked, folder.path, output, told, workers=values["jobs"])
         answer = find(question, replayed, folder.path, told, workers=values["jobs"])
-        write_plan_page(answer, folder.path)
+        write_plan_page(answer, folder.path, ["rota", *sys.argv[1:]])
     warn_about([*answer.warnings, *replayed.warnings])
     tell(f"{replayed.model.sentence}.")
     _show_sizes(answer)

@@ -13,10 +13,10 @@ from rota.wire import Folder
 @JOB
 @click.argument("path", metavar="[PATH]", default="")
 @click.option("-o", "--out", metavar="DIR", type=click.Path(path_type=Path),
-              help="Where to write; default: job-ID.")  # fmt: skip
-@click.option("--checkpoint", is_flag=True, help="Its checkpoints instead of its working folder.")
+              help="Output folder; by default job-ID.")  # fmt: skip
+@click.option("--checkpoint", is_flag=True, help="Copy its checkpoints, not its working folder.")
 @click.option("--limit", metavar="SIZE", default="10GB", show_default=True,
-              help="Refuse to copy more than that.")  # fmt: skip
+              help="Refuse to copy more than this.")  # fmt: skip
 @server_options
 def pull(
     job: str,

@@ -1,5 +1,6 @@
 """`rota replay`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     from rota.report.replay import write_page
     from rota.study.folder import OutputFolder
     from rota.study.replay.changes import ReplayChanges, parse_quota
-    from rota.study.replay.others import cost_to_others
+    from rota.study.replay.cost_to_others import cost_to_others
     from rota.study.replay.replay import own_files
     from rota.study.replay.replay import replay as run
 
@@ -151,7 +152,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
             lambda what, done, total: bar.retitle(what)(done, total),
             workers=values["jobs"],
         )
-        write_page(answer, folder.path)
+        write_page(answer, folder.path, ["rota", *sys.argv[1:]])
     warn_about(answer.warnings)
     _tell_checked(answer)
     _tell_model(answer)

@@ -66,6 +66,12 @@ from rota.core import registry
     default=None,
     help="Listen without a certificate on an address that others can reach.",
 )
+@click.option(
+    "--owner",
+    metavar="NAME",
+    envvar="ROTA_OWNER",
+    help="Name of whoever runs the daemon, as their jobs show it; by default their account's.",
+)
 @STATE
 @ISOLATION
 @VISIBLE

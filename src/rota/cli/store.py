@@ -19,7 +19,7 @@ DATABASE = click.option(
 
 @click.group()
 def store() -> None:
-    """Copy, check and mend the file or database in which a daemon keeps everything."""
+    """Back up, check and repair the file or database that holds a daemon's state."""
 
 
 def _folder(state: Path | None) -> Path:
@@ -106,7 +106,7 @@ def check(state: Path | None, store: str | None) -> None:
 @STATE
 @DEBUG
 def repair(state: Path | None, store: str | None) -> None:
-    """Mend what can be mended without losing anything; stop the daemon first.
+    """Repair what can be repaired without loss; stop the daemon first.
 
     \b
     Example:
@@ -120,18 +120,20 @@ def repair(state: Path | None, store: str | None) -> None:
 
 
 @store.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would go; the daemon may run.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only list what would be removed; the daemon may run."
+)
 @click.option(
     "--journal-days",
     metavar="D",
     type=Finite(min=1),
-    help="Keep inputs that snapshots do not need for so many days; else for ever.",
+    help="Days to keep inputs that no snapshot needs; by default for ever.",
 )
 @click.option(
     "--keys-days",
     metavar="D",
     type=Finite(min=1),
-    help="Keep keys of submissions for so many days; else for ever.",
+    help="Days to keep the keys of submissions; by default for ever.",
 )
 @DATABASE
 @STATE

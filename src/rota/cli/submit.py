@@ -24,7 +24,7 @@ COMMAND = "rota.submit.command"
 OPTIONS = {
     "queue": "queue", "name": "name", "gpu_type": "resources.gpu_type", "nodes": "nodes",
     "cpus": "resources.cpus", "mem": "resources.mem", "priority": "priority",
-    "time": "time_limit", "retries": "retries", "array": "array",
+    "time": "time_limit", "retries": "retries", "array": "array", "image": "image",
 }  # fmt: skip
 LISTS = {
     "after_ok": "depends_on", "after_any": "after_any", "after_fail": "after_fail",
@@ -56,6 +56,8 @@ class WithCommand(click.Command):
 @click.option("--nodes", metavar="N", help="Nodes, each with what is asked for.")
 @click.option("--cpus", metavar="N", help="CPUs (per node).")
 @click.option("--mem", metavar="M", help="Memory (per node): GiB, or 64GB, 512M.")
+@click.option("--image", metavar="I", help="Run it in a container: docker.io/library/python:3.12, "
+              "the path of a folder or of a .sif file.")  # fmt: skip
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Variable; may be repeated.")
 @click.option("--queue", metavar="Q", help="Queue; overrides the file.")
 @click.option("--name", metavar="NAME", help="Job name; overrides the file.")
@@ -109,8 +111,9 @@ def submit(
 
     The exit code is 1 if a job is rejected at once, because it can never run here.
 
-    A file is Rota's own YAML, an #SBATCH script, a job of OpenPAI (version 2) or of Blox; what
-    cannot be honoured is said. The jobs of all files are accepted together or not at all. A COMMAND
+    A file is Rota's own YAML, an #SBATCH script, a manifest of Kubernetes (Pod, Job, PyTorchJob,
+    MPIJob, RayJob), a job of OpenPAI (version 2) or of Blox; what cannot be honoured is said. The
+    jobs of all files are accepted together or not at all. A COMMAND
     runs in the present folder.
 
     \b

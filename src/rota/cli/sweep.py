@@ -35,12 +35,12 @@ SPARE = ("preemptions", "makespan", "p95 JCT", "GPU utilisation", "mean wait", "
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
-    help="Folder for the results; created, or of a sweep to go on with.",
+    help="Output folder; created if missing, or that of a sweep to continue.",
 )  # fmt: skip
 @click.option(
     "--jobs", metavar="N", type=click.IntRange(min=0),
-    help="Runs at the same time, in processes of their own; default: as many as cores; "
-    "0: one after the other in this process.",
+    help="Parallel runs, each in its own process; by default one per core. 0: one after the other "
+    "in this process.",
 )  # fmt: skip
 @click.option(
     "--on", type=click.Choice(["local", "ray"]), default="local", show_default=True,

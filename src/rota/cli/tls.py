@@ -21,7 +21,7 @@ def _of_certificates(command: Command) -> Command:
     """Options of commands that make the daemon's certificate."""
     for option in (
         click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=365,
-                     show_default=True, help="How long the daemon's certificate is good."),
+                     show_default=True, help="Days until the daemon's certificate expires."),
         click.option("--name", metavar="HOST", multiple=True,
                      help="Name or address by which clients call the daemon; may be repeated."),
     ):  # fmt: skip
@@ -58,7 +58,7 @@ def init(*, state: Path | None, name: tuple[str, ...], days: int) -> None:
 def renew(*, state: Path | None, name: tuple[str, ...], days: int) -> None:
     """Make a new key and certificate for the daemon, by default with the same names.
 
-    `rota reload` makes a running daemon use it; connections that there are stay. Clients and
+    `rota reload` makes a running daemon use it; open connections stay. Clients and
     machines trust it already: it is signed by the same authority. Machines renew theirs themselves.
 
     \b
@@ -73,7 +73,7 @@ def renew(*, state: Path | None, name: tuple[str, ...], days: int) -> None:
 @STATE
 @FORMAT
 def show(*, state: Path | None, output: str) -> None:
-    """Show until when the daemon's certificate is good, and for which names.
+    """Show when the daemon's certificate expires, and the names it is for.
 
     \b
     Example:

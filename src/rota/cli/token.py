@@ -24,16 +24,16 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @click.option("--role", metavar="R", type=click.Choice(ROLES), default="user", show_default=True,
-              help=f"What it is good for: {', '.join(ROLES)}.")  # fmt: skip
+              help=f"Role of the token: {', '.join(ROLES)}.")  # fmt: skip
 @click.option(
     "--user",
     metavar="U",
     default="",
-    help="The person whose it is (`rota user add`); default: the one of its name, if any.",
+    help="Person it belongs to (`rota user add`); by default the one of that name, if any.",
 )
-@click.option("--valid", metavar="D", help="How long it is good, e.g. 90d; default: until revoked.")
+@click.option("--valid", metavar="D", help="How long it is valid, e.g. 90d; by default for ever.")
 @click.option("--file", metavar="F", type=click.Path(path_type=Path),
-              help="Write it there, readable by you only, instead of to the screen.")  # fmt: skip
+              help="Write it there, readable by you only, and do not print it.")  # fmt: skip
 @on_daemon
 def create(
     rota: "Client", *, name: str, role: str, user: str, valid: str | None, file: Path | None
@@ -71,7 +71,7 @@ def create(
 @token.command()
 @click.argument("node")
 @click.option("--valid", metavar="D", default="1h", show_default=True,
-              help="How long the code is good, e.g. 30m or 2d; at most 7d.")  # fmt: skip
+              help="How long the code is valid, e.g. 30m or 2d; at most 7d.")  # fmt: skip
 @on_daemon
 def join(rota: "Client", *, node: str, valid: str) -> None:
     """Make a code with which one machine joins the cluster, once, as NODE.
@@ -94,7 +94,7 @@ def join(rota: "Client", *, node: str, valid: str) -> None:
 @FORMAT
 @on_daemon
 def ls(rota: "Client", *, output: str) -> None:
-    """List whose tokens there are.
+    """List the tokens, and whose they are.
 
     \b
     Example:
@@ -125,7 +125,7 @@ def _row(token: "TokenInfo", *, owned: bool, ends: bool) -> dict[str, str]:
 @click.argument("name")
 @on_daemon
 def revoke(rota: "Client", *, name: str) -> None:
-    """Make the token of NAME worthless, from now on.
+    """Revoke the token NAME: it is refused from now on.
 
     \b
     Example:

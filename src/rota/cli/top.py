@@ -207,7 +207,7 @@ def _jobs(jobs: list[JobInfo], most: int, width: int, *, cut: bool) -> "Table":
     first = sorted(jobs, key=lambda job: (_ORDER.get(job.state, 9), job.submitted_at))
     rows = [
         [job.id, clean(job.name) or "-", clean(job.user) or "-", clean(job.queue) or "-",
-         job.state, clean(job.reason) or "-", amount(job.gpus), shortened(list(job.nodes), 2),
+         job.state, clean(job.reason) or "-", job.sized(), shortened(list(job.nodes), 2),
          ticking(now - job.submitted_at), ticking(job.run_s) if job.starts else "-"]
         for job in first[:most]
     ]  # fmt: skip

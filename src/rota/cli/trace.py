@@ -1,5 +1,6 @@
 """`rota trace`: workloads from generators and other formats, and what is in them."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 from pathlib import Path
@@ -163,7 +164,7 @@ def inspect(
     if html:  # first: what is printed may go to `head`
         from rota.report.trace_page import write_trace_page
 
-        write_trace_page(found, html)
+        write_trace_page(found, html, ["rota", *sys.argv[1:]])
         click.echo(f"page: {html}", err=True)
     if output == "table":
         show(found)

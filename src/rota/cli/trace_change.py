@@ -185,8 +185,8 @@ def annotate(
 @click.command()
 @click.argument("sources", metavar="TRACE TRACE...", nargs=-1, required=True, shell_complete=FILES)
 @click.option("--format", metavar="F", multiple=True, shell_complete=names_of(FORMATS),
-              help="Of the traces: once for all, or once for each in their order ('' for one that "
-              "is to be recognised); recognised by default.")  # fmt: skip
+              help="Trace format: once for all, or once for each in their order ('' to detect it); "
+              "detected by default.")  # fmt: skip
 @click.option("--offset", metavar="TIME", multiple=True,
               help="When a trace begins, once for each in their order: seconds, or 30m, 12h, 2d, "
               "1w. [default: all at once]")  # fmt: skip

@@ -62,7 +62,7 @@ def _limits(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--priority-class", metavar="C", multiple=True,
                      help="They may use it; repeat it for more. `any` takes the limit off."),
         click.option("--max-priority", metavar="N", callback=_number,
-                     help="The highest priority of their jobs; `any`: as configured."),
+                     help="Highest priority of their jobs; `any`: as configured."),
         click.option("--max-jobs", metavar="N", callback=_number,
                      help="Jobs that may be held, wait or run; `any`: as configured."),
         click.option("--own-queues/--no-own-queues", default=None,
@@ -90,15 +90,15 @@ def _wanted(values: dict[str, Any]) -> dict[str, Any]:
 def user() -> None:
     """Add, change, disable and list the people who use a cluster.
 
-    A person has a role and limits; tokens and sessions belong to people, and are worth nothing
-    while a person is disabled.
+    A person has a role and limits; tokens and sessions belong to people, and are refused
+    while their person is disabled.
     """
 
 
 @user.command()
 @click.argument("name")
 @click.option("--role", metavar="R", type=click.Choice(PEOPLE), default="user", show_default=True,
-              help=f"What they are: {', '.join(PEOPLE)}.")  # fmt: skip
+              help=f"Their role: {', '.join(PEOPLE)}.")  # fmt: skip
 @_limits
 @on_daemon
 def add(rota: "Client", *, name: str, role: str, **limits: Any) -> None:
@@ -115,11 +115,11 @@ def add(rota: "Client", *, name: str, role: str, **limits: Any) -> None:
 @user.command()
 @NAME
 @click.option("--role", metavar="R", type=click.Choice(PEOPLE),
-              help=f"What they are: {', '.join(PEOPLE)}.")  # fmt: skip
+              help=f"Their role: {', '.join(PEOPLE)}.")  # fmt: skip
 @_limits
 @on_daemon
 def change(rota: "Client", *, name: str, **wanted: Any) -> None:
-    """Change what a person is and may submit; it holds at once.
+    """Change a person's role and limits; it takes effect at once.
 
     \b
     Examples:
@@ -137,7 +137,7 @@ def change(rota: "Client", *, name: str, **wanted: Any) -> None:
 @NAME
 @on_daemon
 def disable(rota: "Client", *, name: str) -> None:
-    """Let a person in no more: sessions end at once, tokens are worth nothing.
+    """Lock a person out: their sessions end at once, their tokens are refused.
 
     Their jobs go on: `rota ls --user NAME`, `rota cancel`.
 
@@ -152,7 +152,7 @@ def disable(rota: "Client", *, name: str) -> None:
 @NAME
 @on_daemon
 def enable(rota: "Client", *, name: str) -> None:
-    """Let a person in again; their tokens are good again.
+    """Let a person in again; their tokens work again.
 
     \b
     Example:

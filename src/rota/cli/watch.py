@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @JOB
 @click.option(
     "--interval", metavar="S", type=Finite(min=0.05), default=1.0, show_default=True,
-    help="Seconds between looks.",
+    help="Seconds between updates.",
 )  # fmt: skip
 @server_options
 def watch_job(job: str, *, interval: float, server: str | None, token_file: str | None) -> int:

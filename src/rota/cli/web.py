@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def web(rota: "Client", *, show: bool) -> None:
     """Print an address that logs one browser in as you, once and within a minute.
 
-    The browser gets a session that ends after 12 hours, or when your token is revoked. No token
-    gets there.
+    The browser gets a session that ends after 12 hours, or when your token is revoked. Your
+    token never reaches it.
 
     \b
     Examples:

@@ -5,6 +5,14 @@ from collections.abc import Mapping
 import msgspec
 
 PER_NODE, PER_GPU = "node", "gpu"
+CONTAINER, SIF = "container", "sif"  # labels of nodes that run images, and files of apptainer
+
+
+def image_labels(image: str) -> tuple[str, ...]:
+    """What a node must be able to do for a job with this image; none: it names none."""
+    if not image:
+        return ()
+    return (CONTAINER, SIF) if image.endswith(".sif") else (CONTAINER,)
 
 
 class ArrayTask(msgspec.Struct, frozen=True):
@@ -34,7 +42,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     once for every GPU (`gpu`); RANK and WORLD_SIZE count these processes. `setup` runs once on each
     node before it; progress begins when it is over. To stop a job is SIGTERM, `grace_s` seconds,
     SIGKILL; `pre_stop` runs before that, in the same time. `warn_s` before its time limit it is
-    told so in its error output, and by `warn_signal` if one is named.
+    told so in its error output, and by `warn_signal` if one is named. `image`: all of it runs in a
+    container.
     """
 
     run: str
@@ -51,3 +60,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warn_s: float = 60.0
     warn_signal: str = ""
     task: ArrayTask | None = None  # if it is one of an array
+    image: str = ""  # empty: with the files of its node

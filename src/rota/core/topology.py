@@ -132,6 +132,14 @@ class Topology:
             for spec in self.specs
         )
 
+    def relabel(self, name: str, labels: tuple[str, ...]) -> None:
+        """Let a node have other labels; whoever has looked at the old ones has to look again."""
+        next(node for node in self.nodes if node.name == name).labels = labels
+        self.specs = tuple(
+            msgspec.structs.replace(spec, labels=labels) if spec.name == name else spec
+            for spec in self.specs
+        )
+
     @classmethod
     def uniform(cls, nodes: int, gpus: int, gpu_type: str = "", prefix: str = "n") -> "Topology":
         """`nodes` equal machines with `gpus` each."""

@@ -27,6 +27,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def gpus_of(count: float) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{count:g} GPU{'' if count == 1 else 's'}"
+
+
 NONE = "-"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 

@@ -8,10 +8,13 @@ import msgspec
 from rota.core.errors import ConflictError
 from rota.daemon.settings import IsolationSettings
 from rota.daemon.store import Store
+from rota.daemon.tokens import Tokens
 from rota.live.driver import RunOrder
-from rota.wire import Actor
+from rota.wire import ADMIN, TOKEN_NAME, Actor
 
-FACT = "accounts"
+FACT, OWNER_FACT = "accounts", "owner"
+LOCAL = "local"
+"""Who owns the daemon where their own name cannot be had; before, always."""
 
 
 class GivenNumber(msgspec.Struct, frozen=True, array_like=True):
@@ -22,14 +25,36 @@ class GivenNumber(msgspec.Struct, frozen=True, array_like=True):
     uid: int
 
 
+class KnownOwner(msgspec.Struct, frozen=True):
+    """Who owns the daemon, and after which job."""
+
+    name: str = LOCAL
+    after_job: int = 0
+
+
+def find_owner(store: Store, tokens: Tokens, name: str) -> Actor:
+    """Whoever runs the daemon, by the name of their account; nobody else can have it then.
+
+    One that a token, a machine or a person has already stays theirs.
+    """
+    known = msgspec.json.decode(store.fact(OWNER_FACT, "{}"), type=KnownOwner)
+    free = TOKEN_NAME.fullmatch(name) is not None and not tokens.has(name)
+    if known.name != name and free:
+        known = KnownOwner(name, store.job_number)
+        store.change_fact(OWNER_FACT, msgspec.json.encode(known).decode())
+    owner = Actor(name, ADMIN, known.after_job) if known.name == name else Actor(LOCAL, ADMIN)
+    tokens.people.reserved = frozenset({LOCAL, owner.name})
+    return owner
+
+
 class Accounts:
     """Numbers are given once and never again, so that no job finds another user's files.
 
-    `owner` is the user whose jobs are those of whoever runs the daemon.
+    `owner` is whoever runs the daemon.
     """
 
     def __init__(
-        self, store: Store, settings: IsolationSettings, others: Mapping[str, str], owner: str
+        self, store: Store, settings: IsolationSettings, others: Mapping[str, str], owner: Actor
     ) -> None:
         self._store = store
         self._owner = owner
@@ -46,7 +71,7 @@ class Accounts:
 
     def of(self, order: RunOrder) -> tuple[str, bool]:
         """The account of a run, and is it of the daemon's owner?"""
-        of_owner = order.user == self._owner
+        of_owner = self._is_owners(order)
         if order.user in self._said:
             return self._said[order.user], of_owner
         number = int(order.job) if order.job.isdecimal() else 0
@@ -55,6 +80,12 @@ class Accounts:
         newest = max(fitting, key=lambda each: each.after_job, default=None)
         uid = newest.uid if newest is not None else self._number(order.user, 0)
         return str(uid), of_owner
+
+    def _is_owners(self, order: RunOrder) -> bool:
+        """Somebody else may have had the name before."""
+        number = int(order.job) if order.job.isdecimal() else 0
+        later = self._owner.after_job == 0 or number > self._owner.after_job
+        return order.user == LOCAL or (order.user == self._owner.name and later)
 
     def _number(self, user: str, after_job: int) -> int:
         with self._lock:

@@ -6,11 +6,13 @@ import msgspec
 
 from rota.core.jobs import HELD, STOPPING, Job
 from rota.core.reasons import Reason
-from rota.core.words import TEXTS, duration
+from rota.core.words import TEXTS, duration, gpus_of
 from rota.daemon.logtable import LogTable
-from rota.daemon.pictures import reason_of, state_of, tasks_of
+from rota.daemon.pictures import elastic_range, reason_of, state_of, tasks_of
 from rota.daemon.state import ClusterState
-from rota.wire import Explanation, WhyPart
+from rota.engine.executor import on_cluster
+from rota.models.speeds import measured_throughputs
+from rota.wire import Explanation, SizeChange, WhyPart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,6 +33,7 @@ class JobSituation(msgspec.Struct):
     causes: list[str]
     leaving: list[int]  # it, or tasks of it, are being stopped
     ending: str  # and how long that may take, and why
+    size: str  # of an elastic job: what it has, what it takes, and how fast it said to be
     now_s: float
 
     @classmethod
@@ -47,23 +50,27 @@ class JobSituation(msgspec.Struct):
             [str(i) for i in state.projection.preempted_by.get(job.index, [])],
             [task.index for task in tasks_of(job) if task.phase == STOPPING],
             _ending(state, job),
+            size_of(job),
             state.cluster.now_s,
         )
 
-    def explain(self, log: LogTable) -> Explanation:
-        """With the waiting time in the stored log."""
-        parts = waiting_parts(log.frame(self.now_s, leaving=self.leaving), self.job.index)
+    def explain(self, log: LogTable, epoch_unix: float) -> Explanation:
+        """With the waiting time in the stored log, and what happened to its size."""
+        frame = log.frame(self.now_s, leaving=self.leaving)
+        parts = waiting_parts(frame, self.job.index)
+        sizes, resized = size_changes(frame, self.job, epoch_unix)
         wait_s = sum(part.seconds for part in parts)
         return Explanation(
             id=self.job.id,
             state=self.state,
             reason=self.reason,
-            text=_sentence(self, wait_s, parts),
+            text="; ".join(filter(None, (_sentence(self, wait_s, parts), self.size, resized))),
             wait_s=wait_s,
             parts=parts,
             ahead=self.ahead,
             preempted_by=self.causes,
             waits_for=self.blockers,
+            sizes=sizes,
         )
 
 
@@ -75,6 +82,48 @@ def waiting_parts(log: "pl.DataFrame", index: int) -> list[WhyPart]:
         WhyPart(reason=reason, seconds=seconds, text=TEXTS[Reason[reason.upper()]])
         for reason, seconds in fold(log, index).items()
     ]
+
+
+def size_changes(log: "pl.DataFrame", job: Job, epoch_unix: float) -> tuple[list[SizeChange], str]:
+    """Where an elastic job was started, grown and shrunk, and for whom; and all of it in words."""
+    from rota.metrics.story import Stories, number_of
+
+    if elastic_range(job) is None:
+        return [], ""
+    stories = Stories(log)
+    number = number_of(stories.history, job.index)
+    if number is None:
+        return [], ""
+    stays, resizing = stories.sizes(number)
+    changes = [
+        SizeChange(
+            at=epoch_unix + stay.at_s, what=stay.what, gpus=stay.gpus, nodes=stay.nodes,
+            by=stay.by, text=stay.text,
+        )
+        for stay in stays
+    ]  # fmt: skip
+    return changes, resizing.text
+
+
+def size_of(job: Job) -> str:
+    """Of an elastic job: how many GPUs it has and takes, and how fast it said to be with them.
+
+    A policy gives nobody GPUs that do not make it faster: then the last part tells why.
+    """
+    takes = elastic_range(job)
+    if takes is None or job.terminal:
+        return ""
+    text = f"it takes {takes.min} to {takes.max} GPUs"
+    if on_cluster(job):
+        text = f"it has {gpus_of(job.allocation.gpus)} and takes {takes.min} to {takes.max}"
+    points = measured_throughputs(job.told.timings) if job.told is not None else ()
+    if points:
+        told = ", ".join(f"{rate:.4g} with {gpus_of(gpus)}" for gpus, rate in points)
+        text += f"; it measured {told} (samples per second)"
+        best, _ = max(points, key=lambda point: (point[1], -point[0]))
+        if best < points[-1][0]:
+            text += f": more GPUs than {best:g} did not make it faster"
+    return text
 
 
 def _ending(state: ClusterState, job: Job) -> str:

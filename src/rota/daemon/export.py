@@ -178,7 +178,7 @@ def _followed(
                 if item.config is not None:
                     scheduling = msgspec.convert(item.config, Scheduling)
                 if item.nodes:
-                    growth, _ = extended(growth, item.nodes)
+                    growth = extended(growth, item.nodes).growth
                 since_s = max(since_s, item.since_s)
     return scheduling, growth, since_s
 

@@ -13,6 +13,7 @@ from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Behaviour, Job, JobSpec
 from rota.core.topology import NodeSpec, Topology
 from rota.core.verdict import Verdict
+from rota.daemon.explain import size_of
 from rota.daemon.pictures import reason_of, state_of
 from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState, SubmissionQueue
@@ -53,6 +54,7 @@ class ClusterOutlook:
         self._proposal = proposal
         self._settled = job is not None and (is_placed(job) or job.terminal)
         self._told = state.projection.messages.get(job.index, "") if job is not None else ""
+        self._size = size_of(job) if job is not None else ""
         if self._settled:  # there is nothing to foresee
             return
         self._compose = state.compose
@@ -103,7 +105,7 @@ class ClusterOutlook:
         """Why it does not run, and what would start it."""
         if self._job is not None and self._settled:
             over = f"it is over{self._told and f': {self._told}'}"
-            text = over if self._job.terminal else "it runs"
+            text = over if self._job.terminal else "; ".join(filter(None, ("it runs", self._size)))
             return Verdict(id=self._job.id, state=state_of(self._job), reason="", text=text)
         engine, asked = self._asked()
         durations = Durations.of(self.thaw())

@@ -44,6 +44,7 @@ class People:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
+        self.reserved: frozenset[str] = frozenset()  # names of whoever runs the daemon
         self._lock = Lock()
         with store.reading() as connection:
             bodies = connection.execute(sa.select(tables.people.c.body)).scalars()
@@ -93,7 +94,7 @@ class People:
             raise InputError(
                 f"name {new.name!r}: use up to 64 letters, digits, '.', '_', '@' and '-'"
             )
-        if OWN.fullmatch(new.name):
+        if OWN.fullmatch(new.name) or new.name in self.reserved:
             raise InputError(f"name {new.name!r}: it is the daemon's own: use another")
         _check_role(new.role)
         with self._lock:

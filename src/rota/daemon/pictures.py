@@ -10,6 +10,7 @@ from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.daemon.projection import Projection
 from rota.engine.executor import on_cluster
+from rota.jobfile.model import GpuRange
 from rota.live.cluster import LiveCluster
 from rota.live.nodes import NodeRecord
 from rota.live.runs import LiveRun
@@ -97,7 +98,14 @@ def picture_job(
         time_limit_s=spec.limit_s if spec.limit_s < INF else None,
         retries=spec.retries,
         array=spec.array,
+        elastic=elastic_range(job),
     )
+
+
+def elastic_range(job: Job) -> GpuRange | None:
+    """How few and how many GPUs it takes; None: it is not elastic."""
+    least, most = job.spec.request.sizes
+    return GpuRange(int(least), int(most)) if least < most else None
 
 
 def picture_array(jobs: Sequence[JobInfo], limit: int) -> ArrayInfo:
@@ -183,6 +191,7 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
             stopping=list(dict.fromkeys(run.job.id for run in ending.get(node.name, ()))),
             stopping_s=_longest(ending.get(node.name, ())),
             clear_in_s=_until(machines[node.name].clear_at_s, cluster.now_s),
+            labels=node.labels,
         )
         for node in view.topology.nodes
         if not machines[node.name].removed

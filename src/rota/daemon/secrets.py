@@ -6,6 +6,7 @@ with the order to start a job that names them, over the connection of its agent.
 
 import os
 import secrets
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,15 @@ class SecretStore:
                 f"the secret cannot be kept ({error.strerror}): nothing was changed, try again"
             ) from error
 
+    def copy_of(self, former: Actor, owner: Actor) -> None:
+        """Let somebody who goes by another name now have their secrets there, too."""
+        old, new = self._folder / home_of(former), self._folder / home_of(owner)
+        if old.is_dir() and not new.exists():
+            part = new.with_name(f".{secrets.token_hex(8)}")
+            shutil.copytree(old, part)
+            _write(part / OWNER, msgspec.json.encode(owner))
+            part.rename(new)
+
     def all(self, owner: Actor) -> list[SecretInfo]:
         """Names, and when each was set."""
         home = self._folder / home_of(owner)
@@ -77,7 +87,7 @@ class SecretStore:
     def _home(self, user: str, job: int) -> Path | None:
         """Of whoever had the name when the job was submitted."""
         best: tuple[int, Path | None] = -1, None
-        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+        for path in self._folder.glob("[!.]*"):
             owner = msgspec.json.decode((path / OWNER).read_bytes(), type=Actor)
             if owner.name == user and best[0] < owner.after_job < job:
                 best = owner.after_job, path

@@ -64,6 +64,7 @@ from rota.daemon.submissions import (
     Allowance,
     refuse_forbidden,
     refuse_impossible,
+    refuse_unlabelled,
     with_ids,
     with_priorities,
     with_times,
@@ -310,6 +311,7 @@ class Daemon:
         self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
+        refuse_unlabelled(jobs, engine.view.topology)
         refuse_targets(jobs, NotifySettings() if self._settings is None else self._settings.notify)
         jobs = with_priorities(jobs, engine.view.tenants)
         jobs = with_times(jobs, self.state.scheduling.queues)
@@ -562,7 +564,7 @@ class Daemon:
         """Why it waits or waited."""
         self._ask(self.loop.flush)  # what was logged must be in the store
         seen = self._ask(lambda: JobSituation.of(self.state, self._find(EXPLAIN_JOB, job, actor)))
-        return seen.explain(self._log)
+        return seen.explain(self._log, self.store.epoch_unix)
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
@@ -596,6 +598,7 @@ class Daemon:
             allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
             refuse_forbidden([job], actor, allowed, engine.view.tenants, 0)
             refuse_impossible([job], self.loop.driver)
+            refuse_unlabelled([job], self.state.engine.view.topology)
             first = self.loop.journal.next_number()
             ranked = with_priorities([job], engine.view.tenants)
             timed = with_times(ranked, self.state.scheduling.queues)

@@ -16,6 +16,7 @@ from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.validation import refused_value
 from rota.jobfile.quantities import duration_s
+from rota.live.agent.containers import ContainerMode
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
@@ -110,6 +111,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     health_check: str = "auto"  # of the daemon's own nodes: auto (nvidia-smi, DCGM), off, a command
     prolog: str = ""  # a command before each job on the daemon's own nodes; see `rota agent`
     epilog: str = ""  # and one after it
+    containers: ContainerMode = "auto"  # what runs images there: auto, podman, apptainer or off
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -237,6 +239,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     advertise: str = ""  # on PostgreSQL: the URL by which others reach this daemon; empty: `listen`
     listen: str = "127.0.0.1:7842"  # port 0: a free one
     socket: str = ""  # for users of this machine; empty: rota.sock in the state folder
+    owner: str = ""  # the name of whoever runs the daemon; empty: that of their account
     socket_users: dict[str, str] = {}  # roles of other accounts of this machine on the socket
     tls_cert: str = ""  # a certificate (PEM) for HTTPS; empty: that of `rota tls init`, if any
     tls_key: str = ""  # its private key

@@ -190,8 +190,7 @@ class ClusterState:
         scheduling = self.scheduling
         if change.config is not None:
             scheduling = msgspec.convert(change.config, Scheduling)
-        if change.nodes:
-            self._grow(change.nodes)
+        new = self._grow(change.nodes) if change.nodes else []
         if change.forget:
             self._forget(change)
         same = (scheduling.policy, scheduling.admission) == (
@@ -206,19 +205,25 @@ class ClusterState:
             state = {**state, "placement": None}
         for line in changes(self.scheduling, scheduling):
             self.engine.note(f"{line} ({change.by})")
-        joined = [self.cluster.nodes.vertex(spec.name) for spec in change.nodes]
+        joined = [self.cluster.nodes.vertex(spec.name) for spec in new]
         engine.hand_over(self.compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
 
-    def _grow(self, nodes: Sequence[NodeSpec]) -> None:
-        self.growth, renamed = extended(self.growth, nodes)
-        for old, new in renamed.items():
+    def _grow(self, nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
+        """Take nodes in; those that are new."""
+        grown = extended(self.growth, nodes)
+        self.growth = grown.growth
+        for spec in grown.relabelled:
+            self.engine.note(f"node {spec.name} has the labels {', '.join(spec.labels) or 'none'}")
+            self.cluster.topology.relabel(spec.name, spec.labels)
+        for old, new in grown.renamed.items():
             self.engine.note(f"node {old} joins with other GPUs; what it was before is {new}")
             self.cluster.topology.rename(old, new)
             self.cluster.nodes.retired(old, new)
-        self.cluster.topology.extend(nodes)
+        self.cluster.topology.extend(grown.new)
         self.cluster.grown()
-        self.engine.view.up_gpus += sum(spec.gpus for spec in nodes)
+        self.engine.view.up_gpus += sum(spec.gpus for spec in grown.new)
+        return grown.new
 
     def _forget(self, change: Reconfigured) -> None:
         """Let go of jobs. The scheduler is then made again from its own state, as in a recovery."""

@@ -6,8 +6,10 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
 from rota.core.jobs import Job
+from rota.core.launch import SIF, image_labels
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
+from rota.core.topology import Topology
 from rota.core.words import brief
 from rota.daemon.access import owns_job, submitted_job
 from rota.daemon.settings import Permissions, Queue
@@ -126,6 +128,11 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"interactive: the backend {driver.name!r} gives jobs no terminal: leave it out"
             )
+        if job.image and not able.images:
+            raise InputError(
+                f"image: the backend {driver.name!r} makes no containers: leave it out, and let "
+                "`run` call the engine that is there (srun --container, apptainer exec)"
+            )
         for key in ("pre_stop", "warn_signal"):
             if not able.hooks and getattr(job.checkpoint, key):
                 raise InputError(
@@ -134,6 +141,20 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
                 )
         if not able.several_nodes and job.nodes > 1:
             raise InputError(f"nodes {job.nodes}: the backend {driver.name!r} runs jobs on one")
+
+
+def refuse_unlabelled(jobs: Sequence[JobFile], topology: Topology) -> None:
+    """An image that no node of the cluster can run; without any node one may still come."""
+    nodes = topology.specs
+    for job in jobs:
+        needs = set(image_labels(job.image))
+        if needs and nodes and not any(needs <= set(node.labels) for node in nodes):
+            engine = "apptainer" if SIF in needs else "podman or apptainer"
+            raise InputError(
+                f"image {job.image}: no node of this cluster runs it: install {engine} on one and "
+                "start its agent again (`rota doctor` there says what is missing), or leave image "
+                "out to use the files of the node"
+            )
 
 
 def with_ids(

@@ -16,7 +16,7 @@ from rota.daemon.members import Members
 from rota.daemon.people import People, lesser
 from rota.daemon.store import Store, StoredToken
 from rota.live.agent.identity import JoinCode
-from rota.wire import ADMIN, AGENT, ROLES, TOKEN_NAME, Actor, NewPerson, Person, TokenInfo
+from rota.wire import AGENT, ROLES, TOKEN_NAME, Actor, NewPerson, Person, TokenInfo
 
 _PREFIX = "rota_"
 
@@ -94,6 +94,19 @@ class Tokens:
             raise InputError(
                 f"token name {name!r}: use up to 64 letters, digits, '.', '_', '@' and '-'"
             )
+        if name in self.people.reserved:
+            raise InputError(f"token name {name!r}: it is that of whoever runs the daemon")
+        return self._make(name, role, after_job=after_job, person=person, valid_s=valid_s)
+
+    def _make(
+        self,
+        name: str,
+        role: str,
+        *,
+        after_job: int = 0,
+        person: str = "",
+        valid_s: float | None = None,
+    ) -> str:
         token = _PREFIX + secrets.token_urlsafe(32)
         until = None if valid_s is None else self._clock() + valid_s
         with self._lock:
@@ -222,20 +235,32 @@ class Tokens:
             for node in [node for node, owner in self._speaks_for.items() if owner == name]:
                 self._unbind(node)
 
-    def local_file(self, path: Path, name: str, role: str = ADMIN) -> None:
+    def local_file(self, path: Path, owner: Actor) -> None:
         """A token in a file that only its owner can read; made anew if it is worth nothing."""
-        if path.exists() and self.authenticate(path.read_text("utf-8").strip()) is not None:
+        token = path.read_text("utf-8").strip() if path.exists() else ""
+        known = self._tokens.get(token_digest(token))
+        if known is not None and self.authenticate(token) is not None:
+            self._rename(known, owner)
             return
         with self._lock:
-            self._store.drop_token(name)
+            self._store.drop_token(owner.name)
             self._load()
-        token = self.create(name, role)
+        token = self._make(owner.name, owner.role, after_job=owner.after_job)
         part = path.with_name(path.name + ".part")
         part.unlink(missing_ok=True)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(token + "\n")
         part.replace(path)
+
+    def _rename(self, token: StoredToken, owner: Actor) -> None:
+        """The same token by another name: copies of the file stay worth what they were."""
+        if token.name != owner.name and not token.person:
+            renamed = msgspec.structs.replace(token, name=owner.name, after_job=owner.after_job)
+            with self._lock:
+                self._store.drop_token(token.name)  # a digest has one name
+                self._store.save_token(renamed)
+                self._load()
 
 
 def _belongs(node: str, owner: str) -> str:

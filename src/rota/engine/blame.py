@@ -17,16 +17,14 @@ start. All others are one piece to a placement, however many GPUs they ask for.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
 from itertools import compress
 from operator import and_
 from typing import NamedTuple, TypeAlias
 
-from rota.core.allocation import Amount
 from rota.core.events import INF
 from rota.core.jobs import Shape
 from rota.core.reasons import Reason
-from rota.placement.base import EPSILON, Placement, Room
+from rota.placement.base import EPSILON, Placement
 
 CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
@@ -51,37 +49,13 @@ def why_not(placement: Placement, shape: Shape) -> int:
     if more and not placement.enough(shape):
         return CAPACITY
     choosy = shape.types or shape.labels or shape.gpu_mem_gib
-    if choosy and not _accepted(room, shape):
+    if choosy and not placement.enough_accepted(shape):
         return CONSTRAINT
     if shape.apart:
         part = shape.gpus / shape.apart
         if any(room.usable(position, shape) >= part for position in range(len(room.nodes))):
             return GANG
     return FRAGMENTATION
-
-
-def _accepted(room: Room, shape: Shape) -> bool:
-    """Is as much free as it asks for on the nodes of a kind that it accepts?"""
-    use = list(map(and_, room.up, room.matching(shape)))
-    return not (
-        shape.gpus > _free_gpus(room, use) + EPSILON
-        or (room.has_cpus and shape.cpus > sum(compress(room.cpus, use)) + EPSILON)
-        or (room.has_mem and shape.mem_gib > sum(compress(room.mem_gib, use)) + EPSILON)
-        or any(
-            need > sum(compress(room.more[kind], use)) + EPSILON
-            for kind, need in shape.resources.items()
-            if kind in room.more
-        )
-    )
-
-
-def _free_gpus(room: Room, use: Sequence[bool]) -> float:
-    """On these nodes, what is left of shared ones included."""
-    gpus: Amount = sum(compress(room.gpus, use))
-    for position, shared in room.shares.items():
-        if use[position]:
-            gpus += sum(shared.values())
-    return gpus
 
 
 class Watched(NamedTuple):
@@ -218,7 +192,7 @@ class Blamed:
         room = self._placement.room
         use = room.up if among is None else list(map(and_, room.up, room.matching(among)))
         if kind == "gpus":
-            return _free_gpus(room, use)
+            return room.free_gpus(use)
         free = {"cpus": room.cpus, "mem_gib": room.mem_gib}.get(kind)
         return sum(compress(room.more[kind] if free is None else free, use))
 

@@ -119,6 +119,8 @@ class GeneralScheduler(Successor):
         if self._view is None and hears is not None:
             hears.cluster_changed(view)
         released, self._refused = self._refused, False
+        if self.admissions.timed:
+            released |= self.admissions.admission.tick(view)
         nodes = False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
@@ -150,6 +152,10 @@ class GeneralScheduler(Successor):
         if changes.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
             self._refused = True
             changes.wake = msgspec.structs.replace(changes.wake or self.wake, at_s=view.now_s)
+        if self.admissions.timed:
+            wake = changes.wake or self.wake
+            at_s = min(wake.at_s, self.admissions.next_s(view))
+            changes.wake = msgspec.structs.replace(wake, at_s=at_s)
         if entry.unusual:
             changes.unusual = True
             refused = {job.index for job, _ in changes.rejects}

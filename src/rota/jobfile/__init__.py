@@ -1,1 +1,1 @@
-"""Job files: our YAML and what others call a job (Slurm scripts, OpenPAI, Blox)."""
+"""Job files: our YAML and what others call a job (Slurm scripts, OpenPAI, Kubernetes, Blox)."""

@@ -15,6 +15,7 @@ from rota.jobfile.quantities import duration_s, memory_gib, shown
 LONGEST_NAME = 200
 LONGEST_SCRIPT = 256 << 10
 LONGEST_PATH = 4000
+LONGEST_IMAGE = 500
 LONGEST_ENV = 100_000  # the kernel takes 128 KiB for one
 LONGEST_ENVS = 1 << 20
 MOST_ENVS = 1000
@@ -35,6 +36,7 @@ MOST_TARGETS, LONGEST_TARGET = 10, 500
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM")  # by which a job can be warned
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]*", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -51,6 +53,7 @@ def check(job: JobFile, where: str = "job") -> None:
         array_plan(job.array, f"{where}: array")
     for key in ("name", "queue", "group", "model"):
         check_name(f"{where}: {key}", getattr(job, key))
+    _check_image(f"{where}: image", job.image)
     _check_folder(f"{where}: workdir", job.workdir)
     _check_folder(f"{where}: checkpoint: dir", job.checkpoint.dir)
     _check_envs(f"{where}: envs", job.envs)
@@ -97,6 +100,16 @@ def _check_folder(where: str, path: str) -> None:
         raise InputError(f"{where} is {shown(path)}: give a plain path, without control characters")
     if ".." in PurePosixPath(path).parts:
         raise InputError(f"{where} is {shown(path)}: write it without '..'")
+
+
+def _check_image(where: str, image: str) -> None:
+    if image.startswith("/"):
+        _check_folder(where, image)
+    elif image and (not _IMAGE.fullmatch(image) or len(image) > LONGEST_IMAGE):
+        raise InputError(
+            f"{where} is {shown(image)}: name one as podman does, such as "
+            "docker.io/library/python:3.12, or give the path of a folder or of a .sif file"
+        )
 
 
 def _check_envs(where: str, envs: Mapping[str, str]) -> None:

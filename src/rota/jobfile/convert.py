@@ -2,9 +2,11 @@
 
 from functools import lru_cache
 
+import msgspec
+
 from rota.core.events import INF
 from rota.core.jobs import UNKNOWN, Behaviour, JobSpec, Request, TaskGroup
-from rota.core.launch import ArrayTask, Launch
+from rota.core.launch import ArrayTask, Launch, image_labels
 from rota.jobfile.arrays import array_of
 from rota.jobfile.check import check, gpu_types
 from rota.jobfile.model import GpuRange, JobFile
@@ -22,25 +24,37 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
         check(job, where)
     asked = job.resources
     mem_gib = memory_gib(asked.mem, f"{where}: resources: mem")
-    types = gpu_types(asked.gpu_type)
+    types, labels = gpu_types(asked.gpu_type), image_labels(job.image)
     if job.nodes > 1:
         assert not isinstance(asked.gpus, GpuRange)  # noqa: S101 - `check` refused it
-        return _on_nodes(job.nodes, asked.gpus, asked.cpus, mem_gib, types)
+        return _on_nodes(job.nodes, asked.gpus, asked.cpus, mem_gib, types, labels)
     if isinstance(asked.gpus, GpuRange):
         low, high = asked.gpus.min, asked.gpus.max
-        return Request.of(
+        found = Request.of(
             low, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, min_gpus=low, max_gpus=high
         )
-    gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
-    return Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib)
+    else:
+        gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
+        found = Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib)
+    return _labelled(found, labels) if labels else found
+
+
+@lru_cache(maxsize=4096)
+def _labelled(request: Request, labels: tuple[str, ...]) -> Request:
+    return msgspec.structs.replace(request, labels=labels)
 
 
 @lru_cache(maxsize=4096)
 def _on_nodes(
-    nodes: int, gpus: float, cpus: float, mem_gib: float, types: tuple[str, ...]
+    nodes: int,
+    gpus: float,
+    cpus: float,
+    mem_gib: float,
+    types: tuple[str, ...],
+    labels: tuple[str, ...],
 ) -> Request:
     whole = int(gpus)  # `check` refused parts
-    return Request((TaskGroup("worker", nodes, whole, cpus, mem_gib),), types, apart=True)
+    return Request((TaskGroup("worker", nodes, whole, cpus, mem_gib),), types, labels, apart=True)
 
 
 def to_spec(
@@ -106,6 +120,7 @@ def to_launch(job: JobFile, id: str = "", *, checked: bool = False) -> Launch:  
         warn_s=float(job.checkpoint.warn_s),
         warn_signal=job.checkpoint.warn_signal,
         task=_task(job, id),
+        image=job.image,
     )
 
 

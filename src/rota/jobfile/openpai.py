@@ -30,6 +30,7 @@ _ROLE = (
 _PRIORITIES = {"crit": 120, "prod": 100, "test": 10, "oppo": -1}
 _REFERENCE = re.compile(r"<%\s*(.*?)\s*%>", re.DOTALL)
 _PARAMETER = re.compile(r"\$parameters\.([\w-]+)")
+_IMAGE = "processes see the files of the node: name an image with `rota submit --image`"
 _NOT_SET = re.compile(r"PAI_(?:PORT_LIST|HOST_IP|TASK_ROLE|USER|CONTAINER)\w*")
 _ROLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,100}", re.ASCII)
 
@@ -232,9 +233,9 @@ def _note_role(
 ) -> None:
     """What of a role has no counterpart."""
     for key, why in (
-        ("dockerImage", "processes run without containers, with what the node has installed"),
-        ("prerequisites", "processes run without containers, with what the node has installed"),
-        ("extraContainerOptions", "processes run without containers"),
+        ("dockerImage", _IMAGE),
+        ("prerequisites", "use the files of the node, or give an image: `rota submit --image`"),
+        ("extraContainerOptions", "Rota has nothing like it"),
         ("data", "files are not fetched: put them where the nodes can read them"),
         ("script", "files are not fetched: put them where the nodes can read them"),
         ("output", "outputs are not collected: write them where you want them"),
@@ -256,10 +257,7 @@ def _note_rest(
     content: Mapping[str, Any], extras: Mapping[str, Any], where: str, warnings: list[str]
 ) -> None:
     if content.get("prerequisites"):
-        warnings.append(
-            f"{where}: prerequisites are left out: processes run without containers, with what "
-            f"the node has installed"
-        )
+        warnings.append(f"{where}: prerequisites are left out: {_IMAGE}")
     if str(extras.get("gangAllocation", "true")).lower() == "false":
         warnings.append(
             f"{where}: extras: gangAllocation is left out: all processes start together"

@@ -1,7 +1,8 @@
 """Rota's own job file: YAML with SkyPilot-like keys.
 
 SkyPilot's spellings are accepted where they mean the same: `num_nodes`, `resources.accelerators`,
-`resources.memory`, a `+` behind CPUs and memory. What belongs to clouds is named and left out.
+`resources.memory`, a `+` behind CPUs and memory, `image_id: docker:...`.
+What belongs to clouds is named and left out.
 """
 
 import re
@@ -30,6 +31,7 @@ _CLOUD_RESOURCES = (
 _REFUSED = {
     "file_mounts": "files are not copied: put them where the nodes can read them (see workdir)",
 }
+_SKY_IMAGE = "docker:"
 _ACCELERATOR = re.compile(r"(?P<type>[^:{}\s]+)(?::(?P<count>[0-9.]+))?")
 
 
@@ -50,9 +52,11 @@ def read_plain(content: Any, where: str) -> Translated:
     if "run" not in entries:
         raise InputError(f"{where}: there is no key 'run': write under it what the job executes")
     if "resources" in entries:
-        entries["resources"], more = _sky_resources(
-            entry_of(where, entries, "resources"), f"{where}: resources"
-        )
+        given = dict(entry_of(where, entries, "resources"))
+        named = given.get("image_id")
+        if isinstance(named, str) and named.startswith(_SKY_IMAGE) and "image" not in entries:
+            entries["image"] = given.pop("image_id").removeprefix(_SKY_IMAGE)
+        entries["resources"], more = _sky_resources(given, f"{where}: resources")
         warnings += more
     return Translated(job_from(entries, where), tuple(warnings))
 

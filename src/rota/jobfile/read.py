@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
-from rota.jobfile import blox, openpai, sbatch
+from rota.jobfile import blox, manifest, openpai, sbatch
 from rota.jobfile.check import check
 from rota.jobfile.documents import Translated, load_documents
 from rota.jobfile.model import JobFile
@@ -26,9 +26,10 @@ def read_jobs(source: Path | str) -> list[JobFile]:
 def read_translated(source: Path | str, *, folder: Path | None = None) -> list[Translated]:
     """The jobs of a file (a `Path`) or of a text, each with what cannot be honoured.
 
-    Our own YAML, `#SBATCH` scripts, OpenPAI's YAML and Blox's descriptions are told apart by what
-    is in them. Relative folders of a job are meant from `folder`; without one, from where the file
-    is, and those of a text stay as they are. A script runs, as with Slurm, where it is submitted.
+    Our own YAML, `#SBATCH` scripts, OpenPAI's YAML, manifests of Kubernetes and Blox's descriptions
+    are told apart by what is in them. Relative folders of a job are meant from `folder`; without
+    one, from where the file is, and those of a text stay as they are. A script runs, as with Slurm,
+    where it is submitted.
     """
     if isinstance(source, Path):
         text, where = _read(source), str(source)
@@ -66,6 +67,8 @@ def _reader(content: Any) -> Callable[[Any, str], Translated]:
     if isinstance(content, dict):
         if openpai.MARK in content or "taskRoles" in content:
             return openpai.read_openpai
+        if manifest.MARK in content:
+            return manifest.read_manifest
         if blox.MARK in content:
             return blox.read_blox
     return read_plain

@@ -117,6 +117,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     channels: bool = False  # commands, terminals and connections into a job that runs
     secrets: bool = False  # values that only the job may read
     files: bool = False  # folders of files that travel with a job, and its results back
+    images: bool = False  # jobs in containers, on nodes with that label
     hooks: bool = True  # `pre_stop` and `warn_signal` of a job
 
 

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -186,7 +186,7 @@ class JoinQueue:
         if spec is None or status.state != "up":
             return
         known = self._nodes.knows(name)
-        if known and not _differs(self._nodes.vertex(name), spec):
+        if known and self._nodes.vertex(name).labels == spec.labels and not self._is_other(spec):
             self._specs.pop(name, None)
         elif _acceptable(spec):
             self._specs[name] = spec
@@ -197,9 +197,12 @@ class JoinQueue:
             return ()
         return tuple(spec for name, spec in self._specs.items() if self._is_free(name))
 
+    def _is_other(self, spec: NodeSpec) -> bool:
+        return _differs(self._nodes.vertex(spec.name), spec)
+
     def _is_free(self, name: str) -> bool:
-        if not self._nodes.knows(name):
-            return True
+        if not self._nodes.knows(name) or not self._is_other(self._specs[name]):
+            return True  # it has its place, and only other labels
         node = self._nodes.by_name[name]
         kept = node.drained and not node.removed
         return not (kept or self._nodes.vertex(name).up or self._runs.on(name))
@@ -209,7 +212,7 @@ class JoinQueue:
         self._specs = {
             name: spec
             for name, spec in self._specs.items()
-            if not self._nodes.knows(name) or _differs(self._nodes.vertex(name), spec)
+            if not self._nodes.knows(name) or self._is_other(spec)
         }
 
 
@@ -239,22 +242,42 @@ def _gpus(count: int, kind: str) -> str:
     return f"{count} GPUs of type {kind}" if kind else f"{count} GPUs"
 
 
-def extended(growth: Growth, nodes: Sequence[NodeSpec]) -> tuple[Growth, dict[str, str]]:
-    """With more nodes; and new names for those whose names the newcomers take.
+class GrownNodes(NamedTuple):
+    """How a cluster grows: what it has then, old names to new ones, who is new, who only changed.
 
     Numbers of nodes are in the event log, so none is ever given up: a node that was replaced keeps
-    its own under another name.
+    its own under another name. One that comes again with other labels is the same.
     """
-    taken = {spec.name for group in growth for spec in group}
-    renamed = {spec.name: _unused(spec.name, taken) for spec in nodes if spec.name in taken}
+
+    growth: Growth
+    renamed: dict[str, str]
+    new: list[NodeSpec]
+    relabelled: list[NodeSpec]
+
+
+def extended(growth: Growth, nodes: Sequence[NodeSpec]) -> GrownNodes:
+    """With more nodes, or others, or other labels of the same."""
+    taken = {spec.name: spec for group in growth for spec in group}
+    same = {
+        spec.name: spec
+        for spec in nodes
+        if spec.name in taken
+        and (taken[spec.name].gpus, taken[spec.name].gpu_type) == (spec.gpus, spec.gpu_type)
+    }
+    new = [spec for spec in nodes if spec.name not in same]
+    renamed = {spec.name: _unused(spec.name, {*taken}) for spec in new if spec.name in taken}
     before = [
         [
-            msgspec.structs.replace(spec, name=renamed[spec.name]) if spec.name in renamed else spec
+            msgspec.structs.replace(spec, name=renamed[spec.name])
+            if spec.name in renamed
+            else msgspec.structs.replace(spec, labels=same[spec.name].labels)
+            if spec.name in same
+            else spec
             for spec in group
         ]
         for group in growth
     ]
-    return [*before, list(nodes)], renamed
+    return GrownNodes([*before, new] if new else before, renamed, new, list(same.values()))
 
 
 def _unused(name: str, taken: set[str]) -> str:

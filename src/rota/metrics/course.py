@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from rota.core.log import ON_REQUEST, Record
-from rota.core.words import duration
+from rota.core.words import duration, gpus_of
 from rota.metrics.delay import PlacedWait, Waits
 from rota.metrics.history import History
-from rota.metrics.phrases import few, gpus_of, place_of
+from rota.metrics.phrases import few, place_of
 from rota.metrics.spare import SpareGpus
 
 SLOW = 0.9  # of the speed with what was asked for: below that it is slow

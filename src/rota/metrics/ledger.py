@@ -35,20 +35,18 @@ def fold_ledger(
     from_s = first_s if from_s is None else from_s
     until_s = last_s if until_s is None else until_s
     length_s = np.diff(np.clip(history.time_s, from_s, until_s), append=until_s)
-    useful = _timeline(history, history.state == RUNS)
-    overhead = _timeline(history, history.state == OVERHEAD)
+    idle = _capacity(history)  # less what is used: one by one, they are large
+    capacity = float(idle @ length_s)
+    used, extra = (_taken(history, state, length_s, idle) for state in (RUNS, OVERHEAD))
     twice = _overcommitted(history)
     if twice is not None:
-        useful, overhead = (
-            np.maximum(useful - twice, 0.0),
-            overhead - np.maximum(twice - useful, 0.0),
-        )
-    capacity = _capacity(history)
-    idle = capacity - useful - overhead
-    used, extra, unused = (float(gpus @ length_s) for gpus in (useful, overhead, idle))
+        idle += twice
+        over = float(twice @ length_s)
+        used, extra = max(used - over, 0.0), extra - max(over - used, 0.0)
+    unused = float(idle @ length_s)
     scattered = fragmented(history)
     return {
-        "capacity_gpu_s": float(capacity @ length_s),
+        "capacity_gpu_s": capacity,
         "allocated_gpu_s": used + extra,
         "useful_gpu_s": used,
         "overhead_gpu_s": extra,
@@ -57,6 +55,13 @@ def fold_ledger(
         "fragmented_gpu_s": float(idle[scattered] @ length_s[scattered]),
         "lost_gpu_s": _lost_gpu_s(history, from_s, until_s),
     }
+
+
+def _taken(history: History, state: int, length_s: Floats, idle: Floats) -> float:
+    """GPU-seconds in this state, which are not idle."""
+    gpus = _timeline(history, history.state == state)
+    idle -= gpus
+    return float(gpus @ length_s)
 
 
 def active_range(history: History) -> tuple[float, float]:
@@ -73,12 +78,12 @@ def active_range(history: History) -> tuple[float, float]:
 
 def _timeline(history: History, spans: Bools) -> Floats:
     """GPUs held in these spans, after every row of the log."""
-    change = np.bincount(
+    change = add_up(
         np.concatenate([history.row[spans], history.until_row[spans]]),
-        weights=np.concatenate([history.held[spans], -history.held[spans]]),
-        minlength=len(history.time_s),
+        np.concatenate([history.held[spans], -history.held[spans]]),
+        len(history.time_s),
     )
-    gpus: Floats = np.cumsum(change)
+    gpus: Floats = np.cumsum(change, out=change)
     return gpus
 
 

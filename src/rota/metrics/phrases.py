@@ -6,7 +6,7 @@ from typing import Protocol
 from rota.core.jobs import LABELLED
 from rota.core.log import Record
 from rota.core.reasons import Reason
-from rota.core.words import duration
+from rota.core.words import duration, gpus_of
 
 FEW = 5
 _OVERHEAD = {
@@ -97,11 +97,6 @@ def lost_of(seconds: float, state: str) -> str:
         return ""
     again = {"done": " and done again", "unfinished": " and must be done again"}.get(state, "")
     return f"{duration(seconds)} of work were lost{again}"
-
-
-def gpus_of(count: float) -> str:
-    """`1 GPU`, `2 GPUs`."""
-    return f"{count:g} GPU{'' if count == 1 else 's'}"
 
 
 def _range(room: RoomPhrases) -> str:

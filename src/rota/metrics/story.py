@@ -18,12 +18,12 @@ import polars as pl
 from rota.core.jobs import Accepted
 from rota.core.log import Record
 from rota.core.reasons import Reason
-from rota.core.words import duration
+from rota.core.words import duration, gpus_of
 from rota.metrics.course import CLOSE, SLOW, Course, Halt, Stay, actors_of, starts_of
 from rota.metrics.delay import REASONS, Wait, Waits, fold_delay
 from rota.metrics.history import History, read_history
 from rota.metrics.jobs import UNFINISHED, Promised, fold_jobs
-from rota.metrics.phrases import few, gpus_of, lost_of, overhead_of, phrase, times_of
+from rota.metrics.phrases import few, lost_of, overhead_of, phrase, times_of
 from rota.metrics.spare import SpareGpus
 
 MOST = 20  # jobs in the list of one interval
@@ -213,11 +213,10 @@ class Stories:
             state, said, end_s = UNFINISHED, STILL, None
         due_s = self._promised.deadlines_s.get(row["job_id"])
         late_s = max(0.0, end_s - due_s) if due_s is not None and state == "done" else None
-        stays = self._course.stays(slot)
+        stays, resizing = self.sizes(number)
         if why := self._course.end_told(slot):
             said += f" ({why})"
         text = _sentence(said, wait_s, parts, halts, lost_s)
-        resizing = Resizing.of(stays, self._resizing_s(slot), self._course.move_losses(slot))
         pace = _Pace.of(row, state, self._promised.works_s.get(row["job_id"]), lost_s)
         slow_s = fsum(stay.slow_s for stay in stays)
         for more in (resizing.text, pace.text, _slow(slow_s)):
@@ -252,6 +251,12 @@ class Stories:
             resizing_s=resizing.spent_s,
             resizing_lost_s=resizing.lost_s,
         )
+
+    def sizes(self, number: int) -> "tuple[list[Stay], Resizing]":
+        """Where a job was started, moved, grown and shrunk, and what changes of size did to it."""
+        slot = int(self._job_slots[number])
+        stays = self._course.stays(slot)
+        return stays, Resizing.of(stays, self._resizing_s(slot), self._course.move_losses(slot))
 
     def _resizing_s(self, slot: int) -> float:
         history = self.history
@@ -378,14 +383,20 @@ class Stories:
         interval.free_most = max(piece.gpus for piece in pieces)
 
 
+def number_of(history: History, index: int) -> int | None:
+    """Which of the jobs of a log has this index; None: no one."""
+    jobs = history.actors[history.is_job]
+    at = int(np.searchsorted(jobs, index))
+    return at if at < len(jobs) and jobs[at] == index else None
+
+
 def waiting_parts(log: pl.DataFrame | History, index: int) -> dict[str, float]:
     """Seconds by reason of the job with this index, the largest first; empty: no such job."""
     history = read_history(log)
-    jobs = history.actors[history.is_job]
-    at = int(np.searchsorted(jobs, index))
-    if at >= len(jobs) or jobs[at] != index:
+    number = number_of(history, index)
+    if number is None:
         return {}
-    delays = zip(REASONS, fold_delay(history)[at].tolist(), strict=True)
+    delays = zip(REASONS, fold_delay(history)[number].tolist(), strict=True)
     return {reason: s for reason, s in sorted(delays, key=lambda pair: -pair[1]) if s > 0}
 
 

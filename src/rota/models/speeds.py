@@ -74,12 +74,8 @@ class MeasuredSpeeds:
 
 
 def _throughput(timings: Mapping[TimedShape, StepTime], gpus: float) -> float:
-    """Samples per second with so many GPUs; the best batch of each size counts."""
-    best: dict[float, float] = {}
-    for shape, time in timings.items():
-        samples = shape.gpus * shape.batch / time.step_s
-        best[shape.gpus] = max(best.get(shape.gpus, 0.0), samples)
-    points = tuple(sorted(best.items()))
+    """Samples per second with so many GPUs."""
+    points = measured_throughputs(timings)
     last, most = points[-1]
     if gpus <= last:
         return interpolated(gpus, points)
@@ -89,6 +85,17 @@ def _throughput(timings: Mapping[TimedShape, StepTime], gpus: float) -> float:
 
     curve = WorkerSpeed.of(timings)
     return most * curve.samples(gpus) / curve.samples(last) if curve is not None else most
+
+
+def measured_throughputs(
+    timings: Mapping[TimedShape, StepTime],
+) -> tuple[tuple[float, float], ...]:
+    """Number of GPUs and samples per second, from few to many; the best batch of each size."""
+    best: dict[float, float] = {}
+    for shape, time in timings.items():
+        samples = shape.gpus * shape.batch / time.step_s
+        best[shape.gpus] = max(best.get(shape.gpus, 0.0), samples)
+    return tuple(sorted(best.items()))
 
 
 class NoisySpeeds:

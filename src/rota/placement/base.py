@@ -9,6 +9,7 @@ with faster equivalents.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
+from operator import and_
 from typing import Any, ClassVar, Self, TypeAlias
 
 from rota.core.allocation import Allocation
@@ -46,6 +47,9 @@ class Placement(Stateful, ABC):
     """Its allocations say which nodes they are on: they can be carried out on a real cluster."""
     splits: ClassVar[bool] = True
     """What one node could hold may be divided over several."""
+    local: ClassVar[bool] = False
+    """Whether a request fits depends on nothing but the nodes of the kinds that it accepts, and all
+    changes go through `_book` and `set_node`: what was found out holds until one of these does."""
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         self.topology = topology
@@ -68,6 +72,14 @@ class Placement(Stateful, ABC):
         self._shape = Shape(-1, Request())
         self._tail: list[Job] = []
         self._clock = 0
+        kinds: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._kind_of = [
+            kinds.setdefault((node.gpu_type, tuple(node.labels)), len(kinds))
+            for node in self.room.nodes
+        ]
+        self._clocks = [0] * len(kinds)  # the same for nodes of one kind
+        self._accepts: dict[int, list[int]] = {}  # shape -> those kinds
+        self._enough: dict[int, tuple[int, bool]] = {}
         self._fits: dict[int, tuple[int, bool]] = {}
         self._one_node: dict[int, bool] = {}
         self._budgets = {kind.name for kind in topology.kinds.values() if not kind.renewable}
@@ -251,11 +263,28 @@ class Placement(Stateful, ABC):
     def fits(self, shape: Shape) -> bool:
         """Is there a placement now?"""
         known = self._fits.get(shape.number)
-        if known is not None and known[0] == self._clock:
+        clock = self._clock_of(shape)
+        if known is not None and known[0] == clock:
             return known[1]
         fits = self._possible(shape, self.room)
-        self._fits[shape.number] = (self._clock, fits)
+        self._fits[shape.number] = (clock, fits)
         return fits
+
+    def _clock_of(self, shape: Shape) -> int:
+        """It is another number when something has changed that a request depends on."""
+        if not self.local or len(self._clocks) == 1:
+            return self._clock
+        kinds = self._accepts.get(shape.number)
+        if kinds is None:
+            matching = self.room.matching(shape)
+            kinds = self._accepts[shape.number] = sorted(set(compress(self._kind_of, matching)))
+        clocks = self._clocks
+        return clocks[kinds[0]] if len(kinds) == 1 else sum(clocks[kind] for kind in kinds)
+
+    def _tick(self, position: int) -> None:
+        """Something has changed on a node."""
+        self._clock += 1
+        self._clocks[self._kind_of[position]] += 1
 
     def enough(self, shape: Shape) -> bool:
         """Is as much free as it asks for, wherever it is?"""
@@ -270,6 +299,29 @@ class Placement(Stateful, ABC):
             (room.has_cpus and shape.cpus > cpus + EPSILON)
             or (room.has_mem and shape.mem_gib > mem_gib + EPSILON)
             or any(need > room.sum_of(kind) + EPSILON for kind, need in shape.resources.items())
+        )
+
+    def enough_accepted(self, shape: Shape) -> bool:
+        """Is as much free as it asks for on the nodes of a kind that it accepts?"""
+        if not self.local:
+            return self._has_accepted(shape)
+        known, clock = self._enough.get(shape.number), self._clock_of(shape)
+        if known is None or known[0] != clock:
+            known = self._enough[shape.number] = (clock, self._has_accepted(shape))
+        return known[1]
+
+    def _has_accepted(self, shape: Shape) -> bool:
+        room = self.room
+        use = list(map(and_, room.up, room.matching(shape)))
+        return not (
+            shape.gpus > room.free_gpus(use) + EPSILON
+            or (room.has_cpus and shape.cpus > sum(compress(room.cpus, use)) + EPSILON)
+            or (room.has_mem and shape.mem_gib > sum(compress(room.mem_gib, use)) + EPSILON)
+            or any(
+                need > sum(compress(room.more[kind], use)) + EPSILON
+                for kind, need in shape.resources.items()
+                if kind in room.more
+            )
         )
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
@@ -357,6 +409,7 @@ class Placement(Stateful, ABC):
         for vertex, kind, amount in rest.pop("spent", ()):
             self._spent[vertex, kind] = amount
             self.room.change_extra(self._where[vertex][0], kind, -amount)
+            self._tick(self._where[vertex][0])
         super().restore(rest)
 
     def supplied(self, allocation: Allocation, cpus: float, mem_gib: float) -> Allocation | None:
@@ -393,7 +446,7 @@ class Placement(Stateful, ABC):
             self.up_nodes ^= 1 << position
             left = self.room.left(position)
             self.free = tidy(self.free + left if up else self.free - left)
-            self._clock += 1
+            self._tick(position)
 
     def close_unusable(self) -> None:
         """Leave out nodes that are down or drained: for a fresh placement, after a restart."""
@@ -526,10 +579,14 @@ class Placement(Stateful, ABC):
     def _book(self, allocation: Allocation, sign: int) -> None:
         """The same on the present state."""
         self._shift(self.room, allocation, sign)
+        where = self._where
         for vertex, amount in allocation.slices:
-            if self.room.up[self._where[vertex][0]]:
+            position = where[vertex][0]
+            self._tick(position)
+            if self.room.up[position]:
                 self.free = tidy(self.free + sign * amount)
-        self._clock += 1
+        for vertex, _, _ in allocation.extra:
+            self._tick(where[vertex][0])
 
 
 class Verified(Placement):

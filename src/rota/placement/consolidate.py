@@ -26,23 +26,34 @@ class SearchingConsolidate(Placement):
 
     name = "consolidate"
     splits = False
+    local = True
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         super().__init__(topology, params, seed=seed)
         self._orders: dict[int, Sequence[Sequence[int]]] = {}
+        self._could: dict[int, list[int]] = {}  # shape -> nodes that could hold all of it
         self._counted = False  # the last walk did not need a trial
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """One node if any is large enough, else whole nodes of one type plus a remainder."""
         need = shape.gpus or 1
         if need >= 1 and shape.gpus and self.fits_one_node(shape):
-            best = _tightest(need, shape, room)
+            best = _tightest(need, shape, room, self._large_enough(shape))
             return None if best < 0 else [(best, need)]
         if self.fits_one_node(shape):  # without GPUs, or a part of one
             offers = room.offers(shape)
             best = best_node(need, range(len(offers)), offers, room.left)
             return None if best < 0 else [(best, need)]
         return self._whole_nodes(need, shape, room)
+
+    def _large_enough(self, shape: Shape) -> list[int]:
+        """The nodes that could hold all of it if they were empty."""
+        known = self._could.get(shape.number)
+        if known is None:
+            need = shape.gpus
+            known = [position for position, most in enumerate(self.capacity(shape)) if most >= need]
+            self._could[shape.number] = known
+        return known
 
     def _whole_nodes(self, need: float, shape: Shape, room: Room) -> Choice | None:
         """Idle nodes of one type, the largest first, and the fullest other one for the rest."""
@@ -141,13 +152,15 @@ class SearchingConsolidate(Placement):
         return super().victims()
 
 
-def _tightest(need: float, shape: Shape, room: Room) -> int:
+def _tightest(need: float, shape: Shape, room: Room, hosts: Iterable[int]) -> int:
     """`best_node` for whole GPUs: a node offers no more than it has, so few have to be asked."""
     if shape.plain and need % 1 == 0 and not room.divisible:
         return _fullest(need, room)
+    gpus, usable = room.gpus, room.usable
     best, lowest = -1, inf
-    for position, free in enumerate(room.gpus):
-        if need <= free < lowest and room.usable(position, shape) >= need:
+    for position in hosts:
+        free = gpus[position]
+        if need <= free < lowest and usable(position, shape) >= need:
             best, lowest = position, free
     return best
 
@@ -172,6 +185,7 @@ class Consolidate(SearchingConsolidate):
     """
 
     filters = True
+    local = False  # it keeps its own books
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         super().__init__(topology, params, seed=seed)

@@ -1,8 +1,9 @@
 """What is free on each node, and what of a request each node could serve."""
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 
-from rota.core.allocation import TERMS
+from rota.core.allocation import TERMS, Amount
 from rota.core.jobs import Shape
 from rota.core.resources import GPU_MEMORY, ResourceKind
 from rota.core.sharing import EXCLUSIVE, MIG
@@ -212,6 +213,14 @@ class Room:
 
     def _somewhere(self, kind: str) -> bool:
         return any(kind in node.resources for node in self.nodes)
+
+    def free_gpus(self, use: Sequence[bool]) -> float:
+        """The same on all of these nodes."""
+        gpus: Amount = sum(compress(self.gpus, use))
+        for position, shared in self.shares.items():
+            if use[position]:
+                gpus += sum(shared.values())
+        return gpus
 
     def sum_of(self, kind: str) -> float:
         """What is free of a kind on all nodes that are up; inf if a shortage forbids nothing."""

@@ -21,6 +21,7 @@ Departs from the paper: a job that outlives its estimate is not killed.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace, merge
+from itertools import chain
 from typing import Annotated
 
 import msgspec
@@ -33,7 +34,7 @@ from rota.core.policy import IncrementalPolicy, Params
 from rota.core.view import View, arrival
 from rota.policies._queue import ArrivalQueue
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
-from rota.policies.backfill.queues import Arrival, ShapeQueue
+from rota.policies.backfill.queues import Arrival, ShapeQueue, in_order
 
 
 class EasyParams(Params, frozen=True):
@@ -64,8 +65,11 @@ class Easy(IncrementalPolicy[EasyParams]):
         self._needs_s: dict[int, float] = {}  # seconds by estimate of those that wait
         self._ends: list[Release] = []  # of running jobs, in their order
         self._end_of: dict[int, float] = {}
-        self._new: list[Job] = []  # submitted since the last decision
-        self._fresh = False  # nothing else has happened since then
+        # since the last decision:
+        self._new: list[Job] = []  # submitted
+        self._moved: dict[int, Job] = {}  # started, ended or left; one of each shape
+        self._anywhere = True  # the cluster has changed
+        self._nodes: dict[int, int] = {}  # that jobs of a shape may use
         self._now_s = -INF
 
     @property
@@ -77,7 +81,8 @@ class Easy(IncrementalPolicy[EasyParams]):
 
     def cluster_changed(self, view: View) -> None:  # noqa: ARG002
         """Reservations depend on it."""
-        self._fresh = False
+        self._anywhere = True
+        self._nodes.clear()
 
     def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It waits."""
@@ -109,40 +114,86 @@ class Easy(IncrementalPolicy[EasyParams]):
     def _leaves(self, job: Job) -> None:
         self._queue.discard(job)
         self._shapes[job.shape.number].remove(job, self._needs_s.pop(job.index))
-        self._fresh = False
+        self._moved[job.shape.number] = job
 
     def _runs(self, job: Job) -> None:
         end_s = self._end_of[job.index] = estimated_end_s(job, self.params.default_estimate_s)
         insort(self._ends, (end_s, job.index, job))
-        self._fresh = False
+        self._moved[job.shape.number] = job
 
     def _stops(self, job: Job) -> None:
         end_s = self._end_of.pop(job.index)
         del self._ends[bisect_left(self._ends, (end_s, job.index))]
-        self._fresh = False
+        self._moved[job.shape.number] = job
 
     # --- what it decides --------------------------------------------------------------------------
 
     def decide(self, view: View) -> Plan:
-        """Serve in order, reserve for every head, fill around them."""
+        """Serve in order, reserve for every head, fill around them.
+
+        Who waited before waits on where nothing has happened: time has passed, and nothing has
+        become free.
+        """
         plan = view.plan(EasyPlan)
-        self._now_s = view.now_s
+        self._now_s = now_s = view.now_s
         new, self._new = self._new, []
-        turn = Backfill(plan, view.now_s, self._ends, self._needs_s, self._shapes)
-        if self._fresh and self.heads and self.heads[0].nodes == plan.nodes:
-            # those that waited before wait on: time has passed, and nothing has become free
+        if not (self._anywhere or self._moved) and self._are_behind(new, plan):
+            turn = Backfill(plan, now_s, self._ends, self._needs_s, self._shapes)
             turn.heads = self.heads
             for job in sorted(new, key=arrival):
                 if next(plan.candidates((job,)), None) is not None:
                     turn.start(job)
-        else:
-            head = next((job for job in self._queue if not turn.start(job)), None)
-            if head is not None:
-                turn.reserve(head)
-                turn.fill()
-        self.heads = turn.heads
-        self._fresh = True
+            return plan
+        nodes = plan.nodes if self._anywhere else self._where(new, plan)
+        self._moved, self._anywhere = {}, False
+        shapes, queue = self._shapes, iter(self._queue)
+        elsewhere: list[Reservation] = []
+        if nodes != plan.nodes:
+            shapes, nodes = self._competing(nodes, plan)
+            queue = in_order(shapes.values())
+            elsewhere = [head for head in self.heads if not head.nodes & nodes]
+        turn = Backfill(plan, now_s, self._ends, self._needs_s, shapes, nodes)
+        head = next((job for job in queue if not turn.start(job)), None)
+        if head is not None:
+            turn.reserve(head)
+            turn.fill()
+        self.heads = turn.heads + elsewhere
         return plan
+
+    def _are_behind(self, jobs: Iterable[Job], plan: EasyPlan) -> bool:
+        """Before each of them a head waits for all the nodes that it could use."""
+        for job in jobs:
+            nodes = self._nodes_of(job, plan)
+            if not nodes or all(nodes & ~head.nodes for head in self.heads):
+                return False
+        return True
+
+    def _where(self, new: Iterable[Job], plan: EasyPlan) -> int:
+        """The nodes that jobs may use to which something has happened."""
+        nodes, everywhere = 0, plan.nodes
+        for job in chain(self._moved.values(), new):
+            own = self._nodes_of(job, plan)
+            if own in (everywhere, 0):  # 0: wherever it was or waits, it is not there any more
+                return everywhere
+            nodes |= own
+        return nodes
+
+    def _nodes_of(self, job: Job, plan: EasyPlan) -> int:
+        known = self._nodes.get(job.shape.number)
+        if known is None:
+            known = self._nodes[job.shape.number] = plan.eligible(job)
+        return known
+
+    def _competing(self, nodes: int, plan: EasyPlan) -> tuple[dict[int, ShapeQueue], int]:
+        """The queues of those who wait for these nodes, or for nodes of such; and all the nodes."""
+        left = {number: queue for number, queue in self._shapes.items() if queue}
+        own = {number: self._nodes_of(queue.first, plan) for number, queue in left.items()}
+        found: dict[int, ShapeQueue] = {}
+        while more := [number for number in left if own[number] & nodes]:
+            for number in more:
+                found[number] = left.pop(number)
+                nodes |= own[number]
+        return found, nodes
 
 
 Release = tuple[float, int, Job]
@@ -171,6 +222,7 @@ class Backfill:
         ends: Sequence[Release],
         needs_s: Mapping[int, float],
         shapes: Mapping[int, ShapeQueue],
+        nodes: int = 0,
     ) -> None:
         self.heads: list[Reservation] = []
         self._plan = plan
@@ -178,6 +230,7 @@ class Backfill:
         self._ends = ends  # of running jobs
         self._needs_s = needs_s
         self._shapes = shapes
+        self._nodes = nodes  # for which these wait
         self._started: list[Release] = []  # in this decision
         self._gone: set[int] = set()  # the same, by index
         self._delaying: dict[int, float] = {}  # shape -> a promise that one more would break
@@ -219,7 +272,7 @@ class Backfill:
         """Start those that fit behind the first head and break no promise, in order of arrival."""
         plan = self._plan
         held = self.heads[0].nodes  # nodes of those that wait
-        alone = held == plan.nodes  # everybody is behind the first head: nobody else is promised
+        alone = held == self._nodes  # everybody is behind the first head: nobody else is promised
         at = arrival(self.heads[0].job)
         firsts = (queue.after(at) for queue in self._shapes.values())
         possible = plan.candidates(job for job in firsts if job is not None)

@@ -28,10 +28,7 @@ def section(looks: Sequence[RunView]) -> str:
     tables = "".join(filter(None, map(_table, looks)))
     if not tables:
         return ""
-    return (
-        f'<section aria-labelledby="h-elastic"><h2 id="h-elastic">Elastic jobs</h2>{tables}'
-        f'<p class="note">{LEGEND}</p></section>'
-    )
+    return f'{tables}<p class="note">{LEGEND}</p>'
 
 
 def _table(look: RunView) -> str:

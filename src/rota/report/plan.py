@@ -1,14 +1,14 @@
 """A plan as one HTML page: the answer in a sentence, and the curve of sizes that it rests on.
 
-The page needs no script and no network: pictures are SVG inside it.
+The page needs no network, and no script for its pictures: they are SVG inside it.
 """
 
 import math
+from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path, PurePath
 
-from rota.report.frame import framed
+from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, scrolling
 from rota.report.style import COLOURS, log_ticks
 from rota.study.replay.sizing import (
     ENDLESS_S,
@@ -24,52 +24,73 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 280.0, 60.0, 34.0
 _SHORTEST_S = 1.0  # the axis is logarithmic
 
 
-def write_plan_page(answer: PlanAnswer, folder: Path) -> Path:
+def write_plan_page(answer: PlanAnswer, folder: Path, command: Sequence[str] = ()) -> Path:
     """Write the page into a folder."""
     page = folder / REPORT
     part = page.with_name(page.name + ".part")
-    part.write_text(html(answer), encoding="utf-8")
+    part.write_text(html(answer, command), encoding="utf-8")
     part.replace(page)
     return page
 
 
-def html(answer: PlanAnswer) -> str:
+def html(answer: PlanAnswer, command: Sequence[str] = ()) -> str:
     """The page."""
-    title = f"How many nodes for {answer.question.target.describe()}?"
-    css = (files("rota.report") / "page.css").read_text(encoding="utf-8")
-    sections = [
-        ("The answer", _answer(answer)),
-        *((f"Sizes: {one.shape}", _curve(answer, one) + _table(answer, one))
-          for one in answer.shapes),
-        ("What the numbers mean", _meaning(answer)),
-    ]  # fmt: skip
-    return framed(title, css, _facts(answer), sections)
+    best = answer.best or answer.shapes[0]
+    others = [_sentence(answer, one) for one in answer.shapes if one is not best]
+    return ReportPage(
+        kind="Plan",
+        title=f"How many nodes for {answer.question.target.describe()}?",
+        verdict=_sentence(answer, best),
+        more=[*others, f"{answer.replayed.model.sentence}."],
+        warnings=[f"{text}." for text in answer.warnings],
+        facts=_facts(answer),
+        tiles=_key_numbers(answer, best),
+        sections=[
+            *(
+                PageSection(
+                    f"sizes-{number}",
+                    f"Sizes: {one.shape}",
+                    _curve(answer, one) + _table(answer, one),
+                )
+                for number, one in enumerate(answer.shapes)
+            ),
+            PageSection("meaning", "What the numbers mean", _meaning(answer)),
+        ],
+        command=as_typed(command),
+    ).html()
 
 
-def _facts(answer: PlanAnswer) -> str:
-    replayed, question = answer.replayed, answer.question
+def _sizes(answer: PlanAnswer, one: ShapeAnswer) -> str:
+    return _curve(answer, one) + _table(answer, one)
+
+
+def _key_numbers(answer: PlanAnswer, best: ShapeAnswer) -> list[ReportTile]:
+    """Of the answer: the nodes, what they bring, and what was."""
+    name = answer.question.target.name
     observed = "-" if answer.observed_s is None else lasting(answer.observed_s)
-    pairs = [
+    if best.nodes is None:
+        return [ReportTile(f"observed {name}", observed)]
+    high = "more than was tried" if best.high is None else f"{best.high:+,}"
+    interval = "" if best.low is None else f"{100 * LEVEL:.0f} % interval: {best.low:+,} to {high}"
+    found = best.at(best.nodes)
+    use = "-" if found.use is None else f"{found.use:.1%}"
+    return [
+        ReportTile("nodes more than today", f"{best.nodes:+,}", interval),
+        ReportTile(f"{name} then", found.told, f"asked for: {answer.question.target.describe()}"),
+        ReportTile(f"observed {name}", observed, "what happened"),
+        ReportTile("GPU utilisation then", use),
+    ]
+
+
+def _facts(answer: PlanAnswer) -> list[tuple[str, str]]:
+    replayed, question = answer.replayed, answer.question
+    return [
         ("log", PurePath(replayed.asked.log).name),
         ("jobs", f"{len(replayed.recorded.jobs):,}"),
         ("partition", question.partition or "all"),
         ("tenant", question.tenant or "all"),
-        (f"observed {question.target.name}", observed),
         ("model of today", f"{replayed.model.policy} ({replayed.model.verdict})"),
     ]
-    items = "".join(f"<li>{escape(name)}: <b>{escape(text)}</b></li>" for name, text in pairs)
-    return f'<ul class="facts">{items}</ul>\n'
-
-
-def _answer(answer: PlanAnswer) -> str:
-    best = answer.best
-    lines = "".join(
-        f"<p>{'<b>' * (one is best)}{escape(_sentence(answer, one))}{'</b>' * (one is best)}</p>"
-        for one in answer.shapes
-    )
-    warnings = "".join(f"<li>{escape(text)}.</li>" for text in answer.warnings)
-    trust = f"<p>{escape(answer.replayed.model.sentence)}.</p>"
-    return f"{lines}{trust}<ul>{warnings}</ul>" if warnings else lines + trust
 
 
 def _sentence(answer: PlanAnswer, one: ShapeAnswer) -> str:
@@ -99,10 +120,8 @@ def _table(answer: PlanAnswer, one: ShapeAnswer) -> str:
         tds = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         body += f"<tr><th scope='row'>{name}</th>{tds}</tr>"
     ths = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
-    return (
-        f"<div class='scroll'><table><thead><tr>{ths}</tr></thead><tbody>{body}</tbody></table>"
-        f"</div>"
-    )
+    table = f'<table class="numbers"><thead><tr>{ths}</tr></thead><tbody>{body}</tbody></table>'
+    return scrolling(table, f"Sizes of {one.shape}")
 
 
 def _curve(answer: PlanAnswer, one: ShapeAnswer) -> str:

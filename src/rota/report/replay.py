@@ -1,11 +1,10 @@
 """A replay as one HTML page: what happened, and what would have, side by side.
 
-The page needs no script and no network: pictures are SVG inside it.
+The page needs no network, and no script for its pictures: they are SVG inside it.
 """
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -14,7 +13,7 @@ import polars as pl
 
 from rota.core.words import NONE, counted, duration
 from rota.metrics.vocabulary import alike, count, written
-from rota.report.frame import framed
+from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
 from rota.report.style import COLOURS, log_ticks
 from rota.study.fidelity import CLOSE, LEAST_JOBS, LIMITS, ROUGH, GroupFidelity
 from rota.study.replay.recorded import NAME
@@ -26,6 +25,7 @@ from rota.study.replay.tables import (
     MODEL,
     OBSERVED,
     UNTRUSTED,
+    WITHIN,
     WORSE,
     effect,
     lookup,
@@ -33,6 +33,7 @@ from rota.study.replay.tables import (
 )
 
 MOST_GROUPS = 12
+MOST_TILES = 5
 SHOWN = (
     ("mean_wait_s", "mean wait", "s"),
     ("p50_wait_s", "median wait", "s"),
@@ -51,44 +52,118 @@ _LEGEND = (
 )
 
 
-def write_page(answer: Answer, folder: Path) -> Path:
+def write_page(answer: Answer, folder: Path, command: Sequence[str] = ()) -> Path:
     """Write the page into a folder."""
     page = folder / REPORT
     part = page.with_name(page.name + ".part")
-    part.write_text(html(answer), encoding="utf-8")
+    part.write_text(html(answer, command), encoding="utf-8")
     part.replace(page)
     return page
 
 
-def html(answer: Answer) -> str:
+def html(answer: Answer, command: Sequence[str] = ()) -> str:
     """The page."""
-    title = f"Replay of {PurePath(answer.asked.log).name}"
-    css = (files("rota.report") / "page.css").read_text(encoding="utf-8")
-    sections = [
-        ("What happened, and what would have", _overall(answer)),
-        *([("The jobs that were added", text)] if (text := _added(answer)) else []),
-        ("Can it be trusted?", _trust(answer)),
-        ("Waiting times", _curves(answer)),
-        *((f"By {by}", text) for by in BY if (text := _by(answer, by))),
-        ("The log and its books", _books(answer)),
-        ("What the numbers mean", _meaning()),
+    verdict, *more = _verdict(answer)
+    return ReportPage(
+        kind="Replay",
+        title=f"Replay of {PurePath(answer.asked.log).name}",
+        verdict=verdict,
+        more=more,
+        warnings=[f"{answer.model.sentence}."] if answer.far else [],
+        tiles=_key_numbers(answer),
+        facts=_facts(answer),
+        sections=[
+            PageSection("all", "What happened, and what would have", _overall(answer)),
+            PageSection("added", "The jobs that were added", _added(answer)),
+            PageSection("trust", "Can it be trusted?", _trust(answer)),
+            PageSection("waits", "Waiting times", _curves(answer)),
+            *(PageSection(f"by-{by}", f"By {by}", _by(answer, by)) for by in BY),
+            PageSection("books", "The log and its books", _books(answer)),
+            PageSection(
+                "meaning", "What the numbers mean", folded("Definitions", _meaning(), printed=True)
+            ),
+        ],
+        command=as_typed(command),
+    ).html()
+
+
+def _verdict(answer: Answer) -> list[str]:
+    """What changes, as far as the model can tell; of a model that is far, nothing."""
+    if answer.far:
+        return ["No policy comes close to what happened: no change below can be trusted."]
+    cells = _cells(answer, "all", "all")
+    found = {
+        schedule.name: (schedule.role, cell)
+        for schedule, cell in zip(answer.schedules, cells, strict=True)
+    }
+    model = next((cell for role, cell in found.values() if role == MODEL), {})
+    seen = next((cell for role, cell in found.values() if role == OBSERVED), {})
+    said = [
+        text
+        for name, (role, cell) in found.items()
+        if role not in (OBSERVED, MODEL) and (text := _said(name, cell, model, seen))
     ]
-    return framed(title, css, _facts(answer), sections)
+    return [*said, f"{answer.model.sentence}."] if said else [f"{answer.model.sentence}."]
 
 
-def _facts(answer: Answer) -> str:
+def _said(name: str, cell: dict[str, Any], model: dict[str, Any], seen: dict[str, Any]) -> str:
+    """One schedule against the model of today."""
+    ours, theirs = cell.get("mean_wait_s"), model.get("mean_wait_s")
+    same = cell.get("refused") == model.get("refused")
+    kind = effect(ours, theirs, seen.get("mean_wait_s"), same_jobs=same)
+    if kind not in (BETTER, WORSE):
+        return (
+            f"{name}: no difference to today can be told; the change is not larger than the "
+            f"error of the model."
+            if kind == WITHIN
+            else ""
+        )
+    return (
+        f"{name} is {kind} than today: the mean wait would be {duration(ours)} instead of "
+        f"{duration(theirs)}, which is more than the error of the model."
+    )
+
+
+def _key_numbers(answer: Answer) -> list[ReportTile]:
+    """Mean waits: what happened, the model of today with its error, and the others."""
+    cells = _cells(answer, "all", "all")
+    roles = [schedule.role for schedule in answer.schedules]
+    model, seen = cells[roles.index(MODEL)], cells[roles.index(OBSERVED)]
+    made = []
+    for schedule, cell in zip(answer.schedules, cells, strict=True):
+        value = cell.get("mean_wait_s")
+        kind, note = "", ""
+        if schedule.role == OBSERVED:
+            note = "what happened"
+        elif schedule.role == MODEL:
+            bias = answer.model.whole.bias
+            note = "the model of today" + ("" if bias is None else f", error {bias:+.0%}")
+        else:
+            same = cell.get("refused") == model.get("refused")
+            found = (
+                UNTRUSTED
+                if answer.far
+                else effect(
+                    value, model.get("mean_wait_s"), seen.get("mean_wait_s"), same_jobs=same
+                )
+            )
+            kind = found if found in (BETTER, WORSE) else ""
+            note = f"against the model of today: {found or 'the same'}"
+        made.append(ReportTile(f"mean wait, {schedule.name}", duration(value), note, kind))
+    return made[:MOST_TILES]
+
+
+def _facts(answer: Answer) -> list[tuple[str, str]]:
     facts = answer.facts()
     cluster = facts["cluster"]
-    pairs = [
+    return [
         ("jobs", count(facts["ran"])),
-        ("from", facts["origin"]),
+        ("from", str(facts["origin"])),
         ("over", duration(facts["log_end_s"])),
         ("machines", f"{cluster['nodes']:,} with {cluster['gpus']:,} GPUs, from {cluster['from']}"),
         ("model of today", f"{answer.model.policy} ({answer.model.verdict})"),
-        ("changes", facts["changes"] or "none"),
+        ("changes", str(facts["changes"] or "none")),
     ]
-    items = "".join(f"<li>{escape(name)}: <b>{escape(str(text))}</b></li>" for name, text in pairs)
-    return f'<ul class="facts">{items}</ul>\n'
 
 
 def _overall(answer: Answer) -> str:
@@ -152,10 +227,10 @@ def _added(answer: Answer) -> str:
 
 def _table(head: str, names: Iterable[str], body: str) -> str:
     heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in names)
-    return (
-        f"<div class='scroll'><table><thead><tr><th scope='col'>{escape(head)}</th>{heads}</tr>"
-        f"</thead><tbody>{body}</tbody></table></div>"
-    )
+    first = f"<th scope='col'>{escape(head)}</th>" if head else "<td></td>"
+    top = f"<thead><tr>{first}{heads}</tr></thead>"
+    table = f'<table class="numbers">{top}<tbody>{body}</tbody></table>'
+    return scrolling(table, head or "Schedules side by side")
 
 
 def _by(answer: Answer, by: str) -> str:

@@ -63,6 +63,12 @@ class RunView:
         """The table of its jobs."""
         return fold_jobs(self.history, *self.promised.of(self.history.ids))
 
+    def called(self, name: str) -> "RunView":
+        """The same run under another name."""
+        return RunView(
+            name, self.summary, self._log, self.folder, basis=self.basis, promised=self.promised
+        )
+
     @property
     def window(self) -> Window:
         """The jobs that its numbers are about."""
@@ -74,11 +80,19 @@ class ReportSource:
     """A comparison and the runs to draw."""
 
     def __init__(
-        self, comparison: PolicyComparison, looks: list[RunView], notes: list[str]
+        self,
+        comparison: PolicyComparison,
+        looks: list[RunView],
+        notes: list[str],
+        *,
+        folder: Path | None = None,
+        command: Sequence[str] = (),
     ) -> None:
         self.comparison = comparison
         self.looks = looks
         self.notes = notes
+        self.folder = folder
+        self.command = list(command)
 
     @property
     def single(self) -> bool:
@@ -93,7 +107,7 @@ class ReportSource:
             raise OptionError(f"measure {wrong[0]!r} is not there: use {', '.join(known)}")
         chosen = [known[key] for key in dict.fromkeys(measures)]
         less = msgspec.structs.replace(self.comparison, measures=chosen)
-        return ReportSource(less, self.looks, self.notes)
+        return ReportSource(less, self.looks, self.notes, folder=self.folder, command=self.command)
 
 
 def read_source(folder: Path, comparison: PolicyComparison | None = None) -> ReportSource:
@@ -108,6 +122,46 @@ def read_source(folder: Path, comparison: PolicyComparison | None = None) -> Rep
             f"`rota simulate` made"
         )
     return _of_run(folder)
+
+
+def source_of(views: Sequence[RunView], trace: str, cluster: str, notes: list[str]) -> ReportSource:
+    """From runs that were made one by one; the first is the baseline.
+
+    Nothing was repeated, so there are no intervals. A policy that ran twice has a number behind its
+    name.
+    """
+    names = _distinct([view.name for view in views])
+    told = [view.summary.get("assumptions") or {} for view in views]
+    comparison = PolicyComparison(
+        trace=trace,
+        cluster=cluster,
+        baseline=names[0],
+        seeds=[0],
+        windows=[],
+        level=0.95,
+        method="",
+        measures=list(_OF_A_RUN),
+        rows=[_row(name, view.summary) for name, view in zip(names, views, strict=True)],
+        assumptions=[
+            Assumption(key, {n: brief(each.get(key)) for n, each in zip(names, told, strict=True)})
+            for key in told[0]
+        ],
+        runs=[
+            RunOf(name, ".", 0, None, [], dict(view.summary))
+            for name, view in zip(names, views, strict=True)
+        ],
+        notes=notes,
+    )
+    looks = [view.called(name) for name, view in zip(names, views, strict=True)]
+    return ReportSource(comparison, looks, notes)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        number = 1 + sum(each == name or each.startswith(f"{name} (") for each in found)
+        found.append(name if number == 1 else f"{name} ({number})")
+    return found
 
 
 def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
@@ -133,7 +187,10 @@ def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
             f"(seed {first.seed}{window}); numbers are means over {_runs(comparison)} runs"
         )
     notes += [f"{run.policy}: {text}" for run in comparison.runs for text in run.warnings]
-    return ReportSource(comparison, looks, list(dict.fromkeys(notes)))
+    place = _inside(folder, comparison.runs[0].folder)
+    return ReportSource(
+        comparison, looks, list(dict.fromkeys(notes)), folder=folder, command=read_command(place)
+    )
 
 
 def _runs(comparison: PolicyComparison) -> int:
@@ -172,13 +229,23 @@ def _of_run(folder: Path) -> ReportSource:
     )
     promised = read_promised(folder / JOBS)
     look = RunView(policy, summary, log, basis=read_basis(folder), promised=promised)
-    return ReportSource(comparison, [look], [])
+    return ReportSource(comparison, [look], [], folder=folder, command=read_command(folder))
 
 
 class _Measured(msgspec.Struct):
-    """The part of a manifest that says what fragments are measured by."""
+    """The parts of a manifest that reports need."""
 
     fragments: Basis | None = None
+    command: list[str] = []
+
+
+def read_command(folder: Path) -> list[str]:
+    """The command line that made a run, as its manifest tells; empty: it does not."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        return msgspec.json.decode(content, type=_Measured).command
+    except (OSError, msgspec.DecodeError):
+        return []
 
 
 def read_basis(folder: Path) -> Basis | None:

@@ -1,17 +1,16 @@
 """What an import found, as one HTML page: `rota trace inspect --html`.
 
-The page needs no script and no network: pictures are SVG inside it.
+The page needs no network, and no script for its pictures: they are SVG inside it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from rota.core.errors import OptionError, OutputError
 from rota.core.words import NONE, duration
 from rota.metrics.vocabulary import count
-from rota.report.frame import framed
+from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
 from rota.traces.tools.report import MOST_TENANTS, TraceReport
 
 ENDINGS = (".html", ".htm")
@@ -26,13 +25,13 @@ def check_name(path: Path) -> None:
         raise OptionError(f"html {str(path)!r} is no page: name a file that ends in .html")
 
 
-def write_trace_page(found: TraceReport, path: Path) -> None:
+def write_trace_page(found: TraceReport, path: Path, command: Sequence[str] = ()) -> None:
     """Write the page; a file that is there is replaced."""
     check_name(path)
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(html(found), encoding="utf-8")
+        part.write_text(html(found, command), encoding="utf-8")
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -41,28 +40,68 @@ def write_trace_page(found: TraceReport, path: Path) -> None:
         ) from error
 
 
-def html(found: TraceReport) -> str:
+def html(found: TraceReport, command: Sequence[str] = ()) -> str:
     """The page."""
-    title = f"Quality of {found.name or 'a trace'}"
-    css = (files("rota.report") / "page.css").read_text(encoding="utf-8")
-    sections = [
-        ("What the import did", _import(found)),
-        ("Contradictions", _contradictions(found.contradictions)),
-        ("Notes", _list(found.notes)),
-        ("Jobs", _jobs(found)),
-        ("What was observed", _observed(found.observed)),
-        ("GPUs per job", _lying("Jobs by number of GPUs", found.sizes)),
-        ("Durations", _lying("Jobs by duration", found.durations)),
-        ("Load by hour of the day", _hours(found)),
-        ("By tenant", _tenants(found)),
+    return ReportPage(
+        kind="Trace",
+        title=f"Quality of {found.name or 'a trace'}",
+        verdict=_verdict(found),
+        facts=_facts(found),
+        tiles=_key_numbers(found),
+        sections=[
+            PageSection("import", "What the import did", _import(found)),
+            PageSection("contradictions", "Contradictions", _contradictions(found.contradictions)),
+            PageSection("notes", "Notes", _list(found.notes)),
+            PageSection("sizes", "GPUs per job", _lying("Jobs by number of GPUs", found.sizes)),
+            PageSection("durations", "Durations", _lying("Jobs by duration", found.durations)),
+            PageSection("hours", "Load by hour of the day", _hours(found)),
+            PageSection("tenants", "By tenant", _tenants(found)),
+            PageSection("jobs", "Jobs", folded("All numbers", _jobs(found), printed=True)),
+            PageSection("observed", "What was observed", _observed(found.observed)),
+        ],
+        command=as_typed(command),
+    ).html()
+
+
+def _verdict(found: TraceReport) -> str:
+    """Can it be used as it is?"""
+    dropped, repaired = sum(found.dropped.values()), sum(found.repaired.values())
+    wrong = sum(found.contradictions.values())
+    text = f"All {found.kept:,} jobs of this trace can be used"
+    if dropped:
+        text = (
+            f"{found.kept:,} of {found.rows:,} rows of this trace can be used, {dropped:,} cannot"
+        )
+    if repaired:
+        text += f"; {repaired:,} {'was' if repaired == 1 else 'were'} repaired"
+    if wrong:
+        return f"{text}; {wrong:,} things in it cannot be true together."
+    return f"{text}; nothing in it contradicts itself."
+
+
+def _key_numbers(found: TraceReport) -> list[ReportTile]:
+    jobs = found.jobs
+    single = jobs["single_gpu_pct"]
+    one = "" if single is None else f"{single:.1f} % of those with GPUs ask for one at most"
+    return [
+        ReportTile("jobs", count(jobs["jobs"]), one),
+        ReportTile("submitted over", duration(jobs["span_s"])),
+        ReportTile(
+            "median duration",
+            duration(jobs["median_duration_s"]),
+            f"95 % end within {duration(jobs['p95_duration_s'])}",
+        ),
+        ReportTile("GPU-hours", count(jobs["gpu_hours"]), "asked for in all"),
+        ReportTile(
+            "GPUs busy on average", count(jobs["mean_gpus_needed"]), "if nobody had to wait"
+        ),
     ]
-    return framed(title, css, _facts(found), sections)
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _facts(found: TraceReport) -> str:
+def _facts(found: TraceReport) -> list[tuple[str, str]]:
     cluster = found.cluster
     pairs = [
         ("rows read", count(found.rows)),
@@ -73,8 +112,7 @@ def _facts(found: TraceReport) -> str:
     if cluster["nodes"] or cluster["events"]:
         machines = f"{cluster['nodes']:,} with {cluster['gpus']:,} GPUs"
         pairs += [("machines", machines), ("events of the cluster", count(cluster["events"]))]
-    items = "".join(f"<li>{escape(name)}: <b>{escape(text)}</b></li>" for name, text in pairs)
-    return f'<ul class="facts">{items}</ul>\n'
+    return pairs
 
 
 def _import(found: TraceReport) -> str:
@@ -169,7 +207,7 @@ def _tenants(found: TraceReport) -> str:
     return _table(heads, body) + _note(cut)
 
 
-def _table(heads: Iterable[str], rows: Iterable[Sequence[str]], *, texts: bool = False) -> str:
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: bool = False) -> str:
     """A table of plain texts; the first column names the row."""
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
     body = "".join(
@@ -178,11 +216,9 @@ def _table(heads: Iterable[str], rows: Iterable[Sequence[str]], *, texts: bool =
         + "</tr>"
         for first, *others in rows
     )
-    kind = " class='texts'" if texts else ""
-    return (
-        f"<div class='scroll'><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        f"</table></div>"
-    )
+    kind = "texts" if texts else "numbers"
+    table = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return scrolling(table, ", ".join(heads))
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -148,6 +148,39 @@ class Blame:
         self._touched.clear()
 
 
+class WaitingBlame(Blame):
+    """The same where a job may be said to wait, or not to, more than once; it can be saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[int, None] = {}
+
+    def joins(self, job: Job) -> None:
+        """It waits, unless it does already."""
+        if job.index not in self._jobs:
+            self._jobs[job.index] = None
+            super().joins(job)
+
+    def leaves(self, job: Job) -> None:
+        """It waits no more, if it did."""
+        if job.index in self._jobs:
+            del self._jobs[job.index]
+            super().leaves(job)
+
+    def snapshot(self) -> Mapping[str, list[int]]:
+        """Who waits, and what is told, as plain data."""
+        return {"waiting": list(self._jobs), "told": sorted(self.told)}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any], everyone: Mapping[int, Job]) -> "WaitingBlame":
+        """From the state of `snapshot`."""
+        made = cls()
+        for index in state["waiting"]:
+            made.joins(everyone[index])
+        made.told = set(state["told"])
+        return made
+
+
 # --- Planned costs and rates ----------------------------------------------------------------------
 
 START_S = "start_s"

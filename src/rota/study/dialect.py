@@ -93,6 +93,14 @@ class Dialect(ABC):
             raise OptionError(f"dialect {self.name!r} knows no policy {name!r}: it knows {known}")
         return name, options
 
+    def require_own_placement(self, given: str | None, instead: str = "") -> None:
+        """It places jobs itself: refuse another placement (`instead`: what else can be done)."""
+        if given not in (None, self.placement):
+            raise OptionError(
+                f"dialect {self.name!r} knows the placement {self.placement!r} without options, "
+                f"not {given!r}: leave --placement out{instead}, or leave --like out"
+            )
+
     def parameters(self, name: str, params_type: type[P], options: Mapping[str, str]) -> P:
         """Typed parameters of one of its policies."""
         params: P = parse_params(f"dialect {self.name!r}, policy {name!r}", params_type, options)

@@ -3,7 +3,8 @@
 
 import { ApiError, get, remove } from "./api.js";
 import { Palette } from "./colours.js";
-import { fill, h, icon, say } from "./dom.js";
+import { fill, h, say } from "./dom.js";
+import { icon } from "./icons.js";
 import { dropKey, keepKey, resume } from "./keys.js";
 import { Live } from "./live.js";
 import { isEnough, words } from "./page.js";

@@ -5,9 +5,11 @@ import { token } from "./dom.js";
 import { clock, number, secondOf } from "./format.js";
 import { timeStep } from "./lanes.js";
 import { placeTip } from "./map.js";
+import { steer } from "./span.js";
 
 /** @typedef {[number, number]} Point time and value */
-/** @typedef {{name: string, points: Point[], colour: string}} Series */
+/** @typedef {{name: string, points: Point[], colour: string, dash?: number[]}} Series */
+/** @typedef {(from: number, to: number, most: number) => [number, string][]} Ticks */
 
 const BOTTOM = 20;
 const TOP = 8;
@@ -50,7 +52,7 @@ export function valueAt(points, at) {
 export class TimeChart {
   /**
    * @param {HTMLCanvasElement} canvas
-   * @param {{height?: number, stacked?: boolean, step?: boolean, least?: number, format?: (value: number) => string, label?: (at: number) => string, about?: string}} [options]
+   * @param {{height?: number, stacked?: boolean, step?: boolean, least?: number, format?: (value: number) => string, label?: (at: number) => string, about?: string, ticks?: Ticks, left?: number, span?: import("./span.js").Span, axis?: boolean}} [options] `span`: drag, double-click and keys choose the part in view
    */
   constructor(canvas, options = {}) {
     this.canvas = canvas;
@@ -76,6 +78,56 @@ export class TimeChart {
     this.observer.observe(canvas.parentElement || canvas);
     canvas.addEventListener("mousemove", (event) => this.hover(event));
     canvas.addEventListener("mouseleave", () => this.hover(null));
+    /** @type {[number, number] | null} where a drag began, and where it is */
+    this.brush = null;
+    if (options.span) this.follow(options.span);
+  }
+
+  /** @param {import("./span.js").Span} span */
+  follow(span) {
+    const canvas = this.canvas;
+    canvas.tabIndex = 0;
+    canvas.style.cursor = "crosshair";
+    span.users.add(() => {
+      [this.from, this.to] = [span.from, span.to];
+      this.redraw();
+    });
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button || event.pointerType !== "mouse" || event.offsetX < this.left) return;
+      this.brush = [event.offsetX, event.offsetX];
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!this.brush) return;
+      this.brush[1] = event.offsetX;
+      this.redraw();
+    });
+    const leave = (/** @type {boolean} */ chosen) => {
+      const brush = this.brush;
+      this.brush = null;
+      if (!brush) return;
+      const [a, b] = brush.map((x) => this.timeAt(x)).sort((one, other) => one - other);
+      if (chosen && Math.abs(brush[1] - brush[0]) > 4) span.set(a, b);
+      else this.redraw();
+    };
+    canvas.addEventListener("pointerup", () => leave(true));
+    canvas.addEventListener("pointercancel", () => leave(false));
+    canvas.addEventListener("dblclick", () => span.reset());
+    canvas.addEventListener("keydown", (event) => steer(event, span));
+    canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      span.zoom(Math.exp(event.deltaY * 0.002), (event.offsetX - this.left) / (this.wide - this.left));
+    }, { passive: false });
+  }
+
+  get wide() {
+    return this.canvas.parentElement?.clientWidth || 300;
+  }
+
+  /** @param {number} x */
+  timeAt(x) {
+    return this.from + ((x - this.left) / (this.wide - this.left)) * (this.to - this.from);
   }
 
   close() {
@@ -92,8 +144,8 @@ export class TimeChart {
    */
   set(series, from, to, most) {
     this.series = series;
-    this.from = from;
-    this.to = Math.max(to, from + 1e-6);
+    this.from = this.options.span ? this.options.span.from : from;
+    this.to = this.options.span ? this.options.span.to : Math.max(to, from + 1e-6);
     this.most = most;
     this.canvas.setAttribute("aria-label", this.summary());
     this.redraw();
@@ -135,7 +187,7 @@ export class TimeChart {
 
   draw() {
     this.asked = 0;
-    const width = this.canvas.parentElement?.clientWidth || 300;
+    const width = this.wide;
     const height = this.options.height || 160;
     const ratio = Math.min(2, window.devicePixelRatio || 1);
     this.canvas.width = Math.round(width * ratio);
@@ -147,7 +199,7 @@ export class TimeChart {
     const format = this.options.format || ((value) => number(value));
     const { ticks, from, to } = niceTicks(...this.range(), Math.max(2, height / 45));
     context.font = "11px system-ui, sans-serif";
-    this.left = Math.ceil(Math.max(...ticks.map((tick) => context.measureText(format(tick)).width))) + 8;
+    this.left = this.options.left || Math.ceil(Math.max(...ticks.map((tick) => context.measureText(format(tick)).width))) + 8;
     const yOf = (/** @type {number} */ value) => TOP + (1 - (value - from) / (to - from)) * (height - TOP - BOTTOM);
     const quiet = token("--quiet");
     const line = token("--line");
@@ -161,18 +213,42 @@ export class TimeChart {
     }
     context.textAlign = "left";
     this.axis(quiet, width, height);
-    if (this.options.stacked) this.areas(yOf, height);
+    context.save();
+    context.beginPath();
+    context.rect(this.left, 0, width - this.left, height - BOTTOM + 1);
+    context.clip();
+    if (this.options.stacked) this.areas(yOf);
     else for (const one of this.series) this.lineOf(one, yOf);
-    if (this.pointer !== null) {
+    context.restore();
+    if (this.pointer !== null && !this.brush) {
       context.fillStyle = quiet;
       context.fillRect(this.xOf(this.pointer), TOP, 1, height - TOP - BOTTOM);
+    }
+    if (this.brush) {
+      const [a, b] = this.brush;
+      context.fillStyle = token("--accent");
+      context.globalAlpha = 0.2;
+      context.fillRect(Math.min(a, b), TOP, Math.abs(b - a), height - TOP - BOTTOM);
+      context.globalAlpha = 1;
     }
   }
 
   /** @param {string} colour @param {number} width @param {number} height */
   axis(colour, width, height) {
-    const step = timeStep(this.to - this.from, Math.max(2, (width - this.left) / 80));
     this.context.fillStyle = colour;
+    if (this.options.axis === false) return;
+    if (this.options.ticks) {
+      let last = -Infinity;
+      for (const [at, text] of this.options.ticks(this.from, this.to, Math.max(2, (width - this.left) / 80))) {
+        const x = this.xOf(at);
+        const half = this.context.measureText(text).width / 2;
+        if (x - half < last || x + half > width) continue;
+        this.context.fillText(text, x - half, height - 8);
+        last = x + half + 8;
+      }
+      return;
+    }
+    const step = timeStep(this.to - this.from, Math.max(2, (width - this.left) / 80));
     for (let at = Math.ceil(this.from / step) * step; at <= this.to; at += step) {
       const x = this.xOf(at);
       if (x < width - 34) this.context.fillText(this.options.label ? this.options.label(at) : step < 60 ? secondOf(at) : clock(at, this.to), x, height - 8);
@@ -181,8 +257,7 @@ export class TimeChart {
 
   /** @param {number} at */
   xOf(at) {
-    const width = (this.canvas.parentElement?.clientWidth || 300) - this.left;
-    return this.left + ((at - this.from) / (this.to - this.from)) * width;
+    return this.left + ((at - this.from) / (this.to - this.from)) * (this.wide - this.left);
   }
 
   /** @param {Series} one @param {(value: number) => number} yOf */
@@ -191,6 +266,7 @@ export class TimeChart {
     context.strokeStyle = one.colour;
     context.lineWidth = 1.8;
     context.lineJoin = "round";
+    context.setLineDash(one.dash || []);
     context.beginPath();
     let before = /** @type {number | null} */ (null);
     for (const [at, value] of one.points) {
@@ -204,6 +280,7 @@ export class TimeChart {
     }
     if (before !== null && this.options.step) context.lineTo(this.xOf(this.to), yOf(before));
     context.stroke();
+    context.setLineDash([]);
     if (one.points.length === 1) {
       context.fillStyle = one.colour;
       context.beginPath();
@@ -212,10 +289,11 @@ export class TimeChart {
     }
   }
 
-  /** @param {(value: number) => number} yOf @param {number} height */
-  areas(yOf, height) {
+  /** @param {(value: number) => number} yOf */
+  areas(yOf) {
     const context = this.context;
-    const times = this.times().filter((at) => at <= this.to);
+    const all = this.times().filter((at) => at <= this.to);
+    const times = all.slice(Math.max(0, all.findLastIndex((at) => at <= this.from)));
     const floor = new Map(times.map((at) => [at, 0]));
     for (const one of this.series) {
       /** @type {[number, number, number][]} */
@@ -247,8 +325,7 @@ export class TimeChart {
       this.pointer = null;
       this.tip.hidden = true;
     } else {
-      const width = (this.canvas.parentElement?.clientWidth || 300) - this.left;
-      this.pointer = this.from + ((event.offsetX - this.left) / width) * (this.to - this.from);
+      this.pointer = this.timeAt(event.offsetX);
       const format = this.options.format || ((value) => number(value));
       const label = this.options.label || ((at) => clock(at, this.to));
       const lines = this.series.map((one) => `${one.name}: ${describe(valueAt(one.points, /** @type {number} */ (this.pointer)), format)}`);

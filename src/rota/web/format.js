@@ -28,6 +28,44 @@ export function duration(seconds) {
   return parts.join(" ") || "0 s";
 }
 
+const COMPACT = /** @type {[number, string, number, string][]} */ ([[86400, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]]);
+
+/**
+ * A length of time as commands and reports write it: `3d 04h`, `2h 04m`, `4m 05s`, `37.5 s`.
+ * @param {number | null | undefined} seconds
+ * @returns {string}
+ */
+export function lasting(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds < 0) return `-${lasting(-seconds)}`;
+  for (const [size, name, small, smallName] of COMPACT) {
+    const whole = Math.round(seconds / small) * small;
+    if (whole >= size) return `${number(Math.floor(whole / size))}${name} ${two(Math.round((whole % size) / small))}${smallName}`;
+  }
+  return `${Number(seconds.toPrecision(3))} s`;
+}
+
+/**
+ * A round time, as on an axis: `10m`, `2h`.
+ * @param {number} seconds
+ */
+export function round(seconds) {
+  return seconds ? lasting(seconds).replace(/ 00[smh]$/, "") : "0";
+}
+
+/**
+ * A moment of a run, counted from its beginning: `1d 03:42`, with seconds where they matter.
+ * @param {number} seconds
+ * @param {number} [exact] how far apart moments are that shall differ
+ */
+export function sinceStart(seconds, exact = 60) {
+  const unit = exact >= 60 ? 60 : 1;
+  const at = Math.max(0, Math.round(seconds / unit) * unit);
+  const days = Math.floor(at / 86400);
+  const text = `${two(Math.floor((at % 86400) / 3600))}:${two(Math.floor((at % 3600) / 60))}`;
+  return `${days ? `${days}d ` : ""}${text}${unit < 60 ? `:${two(at % 60)}` : ""}`;
+}
+
 /** @param {string} text */
 function trim(text) {
   return text.replace(/\.0$/, "");

@@ -6,11 +6,12 @@ import { clock, secondOf } from "./format.js";
 import { placeTip } from "./map.js";
 
 /** @typedef {{name: string, rows: number}} Lane `rows`: how many GPUs it has */
-/** @typedef {{lane: number, rows: number, from: number, to: number | null, key: string, fill: string, label?: string, end?: string}} LaneBar */
+/** @typedef {{lane: number, rows: number, from: number, to: number | null, key: string, fill: string, label?: string, end?: string, row?: number, thin?: boolean}} LaneBar `row`: its place is known; `thin`: not drawn where it is thinner than a pixel */
+/** @typedef {{lane: number, from: number, to: number}} Outage */
 /** @typedef {LaneBar & {row: number}} PlacedBar */
 
 const AXIS = 24;
-const LEFT = 92;
+export const LANE_LEFT = 92;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 
 /**
@@ -22,6 +23,7 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 export function stack(lanes, bars) {
   const free = lanes.map((lane) => new Float64Array(Math.max(1, lane.rows)).fill(-Infinity));
   return [...bars].sort((a, b) => a.from - b.from).map((bar) => {
+    if (bar.row !== undefined) return { ...bar, row: bar.row };
     const rows = free[bar.lane];
     const wanted = Math.max(1, Math.min(rows.length, Math.ceil(bar.rows)));
     let row = 0;
@@ -34,7 +36,7 @@ export function stack(lanes, bars) {
       }
     }
     rows.fill(bar.to ?? Infinity, row, row + wanted);
-    return { ...bar, row };
+    return { ...bar, rows: wanted, row };
   });
 }
 
@@ -61,6 +63,9 @@ export class LaneChart {
     this.lanes = [];
     /** @type {PlacedBar[]} */
     this.bars = [];
+    /** @type {Outage[]} */
+    this.outages = [];
+    this.drawn = { bars: 0, ms: 0 };
     this.from = 0;
     this.to = 1;
     this.now = 1;
@@ -99,9 +104,11 @@ export class LaneChart {
    * @param {Lane[]} lanes
    * @param {LaneBar[]} bars
    * @param {number} now
+   * @param {Outage[]} [outages] when nodes were not there
    */
-  set(lanes, bars, now) {
+  set(lanes, bars, now, outages = []) {
     this.lanes = lanes;
+    this.outages = outages;
     this.now = now;
     this.bars = stack(lanes, bars);
     this.layout();
@@ -117,13 +124,13 @@ export class LaneChart {
   }
 
   /** @param {number} factor @param {number} [x] where it stays */
-  zoom(factor, x = LEFT + this.plot / 2) {
+  zoom(factor, x = LANE_LEFT + this.plot / 2) {
     const at = this.timeAt(x);
     this.show(at - (at - this.from) * factor, at + (this.to - at) * factor);
   }
 
   get plot() {
-    return Math.max(10, this.width() - LEFT);
+    return Math.max(10, this.width() - LANE_LEFT);
   }
 
   width() {
@@ -132,12 +139,12 @@ export class LaneChart {
 
   /** @param {number} x */
   timeAt(x) {
-    return this.from + ((x - LEFT) / this.plot) * (this.to - this.from);
+    return this.from + ((x - LANE_LEFT) / this.plot) * (this.to - this.from);
   }
 
   /** @param {number} at */
   xOf(at) {
-    return LEFT + ((at - this.from) / (this.to - this.from)) * this.plot;
+    return LANE_LEFT + ((at - this.from) / (this.to - this.from)) * this.plot;
   }
 
   layout() {
@@ -168,6 +175,7 @@ export class LaneChart {
 
   draw() {
     this.asked = 0;
+    const begun = performance.now();
     const context = this.context;
     const ratio = this.ratio;
     const width = this.canvas.width / ratio;
@@ -179,10 +187,12 @@ export class LaneChart {
     this.drawLanes(style, width);
     context.save();
     context.beginPath();
-    context.rect(LEFT, 0, width - LEFT, height);
+    context.rect(LANE_LEFT, 0, width - LANE_LEFT, height);
     context.clip();
     this.drawAxis(style, height);
-    for (const bar of this.bars) this.drawBar(bar, style);
+    this.drawOutages(style);
+    const taken = new Set(); // pixels that a bar thinner than one has
+    for (const bar of this.bars) this.drawBar(bar, style, taken);
     const now = this.xOf(this.now);
     context.fillStyle = style.accent;
     context.fillRect(now, AXIS - 4, 1.5, height);
@@ -193,6 +203,28 @@ export class LaneChart {
       context.globalAlpha = 1;
     }
     context.restore();
+    this.drawn = { bars: this.bars.length, ms: performance.now() - begun };
+  }
+
+  /** @param {Record<string, string>} style */
+  drawOutages(style) {
+    if (!this.outages.length) return;
+    const context = this.context;
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 6;
+    const lines = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
+    lines.strokeStyle = style.quiet;
+    for (const by of [-6, 0, 6]) {
+      lines.moveTo(by - 1, 7);
+      lines.lineTo(by + 7, -1);
+    }
+    lines.stroke();
+    context.fillStyle = context.createPattern(tile, "repeat") || style.quiet;
+    for (const { lane, from, to } of this.outages) {
+      if (to < this.from || from > this.to) continue;
+      const x = this.xOf(Math.max(from, this.from));
+      context.fillRect(x, this.tops[lane], Math.max(1, this.xOf(Math.min(to, this.to)) - x), Math.max(1, this.lanes[lane].rows) * this.row);
+    }
   }
 
   /** @param {Record<string, string>} style @param {number} width */
@@ -205,7 +237,7 @@ export class LaneChart {
       const top = this.tops[i];
       const high = Math.max(1, lane.rows) * this.row;
       context.fillStyle = style.free;
-      context.fillRect(LEFT, top, width - LEFT, high);
+      context.fillRect(LANE_LEFT, top, width - LANE_LEFT, high);
       const middle = top + high / 2;
       if (middle - last < 13) return;
       last = middle;
@@ -228,12 +260,18 @@ export class LaneChart {
     }
   }
 
-  /** @param {PlacedBar} bar @param {Record<string, string>} style */
-  drawBar(bar, style) {
+  /** @param {PlacedBar} bar @param {Record<string, string>} style @param {Set<number>} taken */
+  drawBar(bar, style, taken) {
     const end = bar.to ?? this.now;
     if (end < this.from || bar.from > this.to) return;
     const context = this.context;
     const [x, y, wide, high] = this.box(bar);
+    if (wide <= 1) {
+      if (bar.thin) return;
+      const spot = Math.round(x) * 65536 + Math.round(y);
+      if (taken.has(spot)) return;
+      taken.add(spot);
+    }
     context.fillStyle = bar.fill;
     context.fillRect(x, y, wide, high);
     if (bar.end && !["done", "move"].includes(bar.end) && wide > 3) {
@@ -243,12 +281,12 @@ export class LaneChart {
     if (bar.label && high >= 10 && wide > 26) {
       context.save();
       context.beginPath();
-      context.rect(Math.max(LEFT, x), y, wide - 4, high);
+      context.rect(Math.max(LANE_LEFT, x), y, wide - 4, high);
       context.clip();
       context.fillStyle = style.ground;
       context.font = `${Math.min(11, high - 1)}px system-ui, sans-serif`;
       context.textBaseline = "middle";
-      context.fillText(bar.label, Math.max(LEFT, x) + 4, y + high / 2 + 0.5);
+      context.fillText(bar.label, Math.max(LANE_LEFT, x) + 4, y + high / 2 + 0.5);
       context.restore();
     }
   }
@@ -256,16 +294,15 @@ export class LaneChart {
   /** @param {PlacedBar} bar @returns {[number, number, number, number]} */
   box(bar) {
     const { row } = this;
-    const x = Math.max(LEFT - 2, this.xOf(bar.from));
+    const x = Math.max(LANE_LEFT - 2, this.xOf(bar.from));
     const wide = Math.max(1, Math.min(this.width() + 2, this.xOf(bar.to ?? this.now)) - x - (row > 2 ? 1 : 0));
     const y = this.tops[bar.lane] + bar.row * row;
-    const rows = Math.max(1, Math.ceil(bar.rows));
-    return [x, y, wide, Math.max(1, rows * row - (row > 2 ? 1 : 0))];
+    return [x, y, wide, Math.max(1, bar.rows * row - (row > 2 ? 1 : 0))];
   }
 
   /** @param {number} x @param {number} y @returns {PlacedBar | null} */
   barAt(x, y) {
-    if (x < LEFT) return null;
+    if (x < LANE_LEFT) return null;
     for (let i = this.bars.length - 1; i >= 0; i -= 1) {
       const [left, top, wide, high] = this.box(this.bars[i]);
       if (x >= left && x <= left + Math.max(3, wide) && y >= top && y <= top + high) return this.bars[i];

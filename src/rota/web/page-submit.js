@@ -27,6 +27,7 @@ const MORE = [
   { key: "resources.cpus", label: "CPU cores", hint: "0: as many as come with the GPUs", kind: "number", least: "0", step: "any" },
   { key: "resources.mem", label: "Memory", hint: "64GB" },
   { key: "workdir", label: "Folder", hint: "Where the command runs" },
+  { key: "image", label: "Image", hint: "It runs in a container: docker.io/library/python:3.12" },
   { key: "priority", label: "Priority", hint: "Higher is served earlier, if the policy says so", kind: "number" },
   { key: "priority_class", label: "Priority class", hint: "One that the cluster declares" },
   { key: "deadline", label: "Deadline", hint: "When it must be done: 12h from now" },

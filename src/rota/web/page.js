@@ -3,6 +3,7 @@
 
 import { h, fill } from "./dom.js";
 import { ApiError } from "./api.js";
+import { copyText } from "./copy.js";
 import { JOB_STATES, NODE_STATES, number } from "./format.js";
 
 /** @typedef {{name: string, role: string}} Me */
@@ -164,7 +165,7 @@ export function gpus(value) {
  */
 export function copyButton(text, label, fail) {
   const made = button(label, async () => {
-    await navigator.clipboard.writeText(text());
+    await copyText(text());
     made.textContent = "Copied";
     setTimeout(() => (made.textContent = label), 1500);
   }, fail);

@@ -79,7 +79,7 @@ def test_the_page_is_for_everybody_and_holds_nothing(make_client, service):
     assert re.findall(r"<script[^>]*>([^<]*)</script>", page) == [""], "no inline scripts"
     assert not re.findall(r" (style|on[a-z]+)=", page)
     assert re.findall(r'(?:src|href)="([^"#]+)"', page) == [
-        "/assets/icon.svg", "/assets/app.css", "/assets/app.js",
+        "/assets/icon.svg", "/assets/base.css", "/assets/app.css", "/assets/app.js",
     ]  # fmt: skip
 
 

@@ -112,6 +112,31 @@ def test_a_node_comes_back_with_other_gpus(running, alice, file):
         assert daemon.job("2", alice).state == "PENDING"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_node_that_gets_other_labels_keeps_its_jobs(running, alice, file, killed):
+    def labels(daemon):
+        return {node.name: node.labels for node in daemon.nodes()}
+
+    with running() as daemon:
+        daemon.submit([file(2)], alice)
+        state(daemon, alice, "1", "RUNNING")
+        (where,) = daemon.job("1", alice).nodes
+        spec = NodeSpec(where, 2, labels=("container",))
+        daemon.loop.mailbox.post(NodeStatus(where, "up", spec))
+        until(lambda: labels(daemon)[where], lambda found: found == ("container",))
+        assert daemon.job("1", alice).starts == 1
+        if killed:
+            daemon.loop.snapshot = lambda: None
+    with running() as daemon:
+        assert daemon.job("1", alice).state == "RUNNING"
+        others = {name for name, found in labels(daemon).items() if found == ()}
+        assert others == {"n0", "n1"} - {where}
+        made = {spec.name: spec.labels for spec in daemon.export().made.nodes}
+        assert made[where] == ("container",)
+        daemon.loop.mailbox.post(NodeStatus(where, "up", NodeSpec(where, 2)))
+        until(lambda: labels(daemon)[where], lambda found: found == ())
+
+
 def test_it_repeats_from_the_journal(running, tmp_path, alice, file):
     with running() as daemon:
         tell(daemon, "n1", "up", 3)

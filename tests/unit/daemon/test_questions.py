@@ -2,11 +2,13 @@
 
 import pytest
 
-from daemon_slow import Slow, state
+from daemon_slow import Slow, state, until
 from rota.core.errors import InputError
 from rota.core.log import Record
 from rota.daemon.logtable import LogTable
-from rota.jobfile.model import JobFile
+from rota.jobfile.model import GpuRange, JobFile, Resources
+from rota.live.driver import RunMetrics
+from rota.live.drivers.pretend import PretendDriver
 from rota.metrics import fold_jobs
 from rota.metrics.story import Stories
 from rota.wire import Actor
@@ -71,6 +73,69 @@ def test_who_holds_a_job_and_what_it_depends_on_are_named(running, alice, file):
     assert "preempted" not in story.text
     assert "held by alice" in story.text
     assert fold_jobs(log)["preemptions"].to_list() == [0, 0, 0]
+
+
+class Telling(PretendDriver):
+    """Its jobs say what the test says."""
+
+    def __init__(self):
+        super().__init__()
+        self.runs = {}  # the newest of each job
+
+    def launch(self, order):
+        self.runs[order.job] = order.run
+        super().launch(order)
+
+    def tell(self, job, **values):
+        self._listener(RunMetrics(self.runs[job], values))
+
+
+def test_an_elastic_job_is_told_why_it_shrank_and_why_it_is_small(running, alice):
+    def elastic(least, most):
+        gpus = GpuRange(least, most) if least < most else least
+        return JobFile(run="true", resources=Resources(gpus=gpus), envs={"PRETEND_S": "600"})
+
+    driver = Telling()
+    with running(nodes=(1, 8), policy="afs", driver=driver) as daemon:
+
+        def has(job, gpus):
+            held = until(lambda: daemon.job(job, alice), lambda info: info.nodes == {"n0": gpus})
+            state(daemon, alice, job, "RUNNING")
+            driver.tell(job, throughput=10.0)  # however many GPUs it has
+            until(lambda: daemon.why(job, alice).text, lambda text: f"10 with {gpus} GPU" in text)
+            return held
+
+        daemon.submit([elastic(1, 8)], alice)
+        assert daemon.job("1", alice).gpus == 1
+        assert has("1", 8).sized() == "8 of 1-8"
+        assert daemon.explain("1", alice).text.endswith(
+            "it has 8 GPUs and takes 1 to 8; it measured 10 with 8 GPUs (samples per second)"
+        )
+        daemon.submit([elastic(1, 8)], alice)
+        has("1", 4)
+        has("2", 4)
+        shrunk = daemon.explain("1", alice)
+        assert [(one.what, one.gpus, one.by) for one in shrunk.sizes] == [
+            ("started", 8, []), ("shrunk", 4, ["2"]),
+        ]  # fmt: skip
+        assert "shrunk from 8 GPUs because the policy gave GPUs that it left to 2" in (
+            shrunk.sizes[1].text
+        )
+        assert "shrunk once (on 4 to 8 GPUs), for 2" in shrunk.text
+        daemon.submit([elastic(6, 6)], alice)
+        assert daemon.job("3", alice).elastic is None
+        has("1", 1)
+        has("2", 1)
+        state(daemon, alice, "3", "RUNNING")
+        daemon.cancel("3", alice)
+        state(daemon, alice, "3", "CANCELLED")
+        until(daemon.nodes, lambda nodes: nodes[0].free_gpus == 6)  # nobody wants them
+        small = daemon.why("1", alice)
+        assert small.text == (
+            "it runs; it has 1 GPU and takes 1 to 8; it measured 10 with 1 GPU, 10 with 4 GPUs, "
+            "10 with 8 GPUs (samples per second): more GPUs than 1 did not make it faster"
+        )
+        assert daemon.explain("3", alice).sizes == []
 
 
 def test_the_log_is_read_once(running, alice, file, monkeypatch):

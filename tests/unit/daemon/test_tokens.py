@@ -60,14 +60,14 @@ def test_roles_are_known(store):
 def test_the_local_token_is_in_a_private_file(store, tmp_path):
     tokens = Tokens(store)
     path = tmp_path / "token"
-    tokens.local_file(path, "local", ADMIN)
+    tokens.local_file(path, Actor("local", ADMIN))
     token = path.read_text().strip()
     assert path.stat().st_mode & 0o777 == 0o600
     assert tokens.authenticate(token) == Actor("local", "admin")
-    tokens.local_file(path, "local", ADMIN)
+    tokens.local_file(path, Actor("local", ADMIN))
     assert path.read_text().strip() == token
     path.write_text("rubbish")
-    tokens.local_file(path, "local", ADMIN)
+    tokens.local_file(path, Actor("local", ADMIN))
     assert tokens.authenticate(path.read_text().strip()) == Actor("local", "admin")
     assert tokens.authenticate(token) is None
 

@@ -47,6 +47,7 @@ after_fail: [2, 3]
 array: 0-9%4
 notify: chat
 notify_on: [end, fail]
+image: docker.io/library/python:3.12
 """
 
 
@@ -62,12 +63,18 @@ def test_every_key():
         priority_class="batch", speeds={"v100": 1.0, "k80": 0.3},
         time_limit="2h30m", backoff="30s", after_any=("first",), after_fail=("2", "3"),
         array="0-9%4", notify=("chat",), notify_on=("end", "fail"),
+        image="docker.io/library/python:3.12",
     )  # fmt: skip
 
 
 def test_the_example_uses_every_key():
     fields = set(JobFile.__struct_fields__) - {"task"}  # which only Rota writes
     assert set(yaml.safe_load(EVERYTHING)) == fields
+
+
+def test_skypilots_image():
+    (job,) = read_jobs("run: x\nresources: {gpus: 1, image_id: 'docker:python:3.12'}")
+    assert job.image == "python:3.12"
 
 
 def test_several_documents_and_lists():

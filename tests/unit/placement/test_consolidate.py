@@ -179,3 +179,21 @@ def test_a_request_that_failed_can_only_fit_where_something_changed(maker):
     assert placement.changed(head, b) == [(0, {last.index: 4})]
     assert placement.changed(head, set()) == []
     assert placement.changed(large, a) is None  # a large one may fit elsewhere, too
+
+
+def test_what_was_found_out_about_a_label_holds_until_its_own_nodes_change(maker):
+    placement = consolidate(cluster((4, {"labels": ("a",)}), (4, {"labels": ("b",)})))
+    one, other = maker.shape(4, labels=("a",)), maker.shape(4, labels=("b",))
+    asked = []
+    placement.feasible = lambda shape, room: asked.append(shape) or True
+    assert placement.fits(one)
+    assert placement.fits(other)
+    taken = placement.take(maker.job(4, labels=("b",)))
+    assert placement.fits(one)
+    assert asked == [one, other]
+    assert placement.fits(other)
+    assert asked == [one, other, other]
+    placement.give(maker.job(4, labels=("b",)), taken)
+    placement.set_node(placement.topology.nodes[0], up=False)
+    assert placement.fits(one)
+    assert asked == [one, other, other, one]

@@ -140,4 +140,4 @@ def test_quick_answers_for_all_nodes_are_those_of_each(data, divisible, gpus):
     one_by_one = [room.usable(position, shape) for position in range(len(named))]
     assert list(room.offers(shape)) == one_by_one
     best = best_node(gpus, range(len(named)), one_by_one, room.gpus.__getitem__)
-    assert _tightest(gpus, shape, room) == best
+    assert _tightest(gpus, shape, room, range(len(named))) == best

@@ -15,7 +15,7 @@ from rota.placement.base import Placement
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.placement.spread import Spread
-from rota.policies.easy import Easy
+from rota.policies.easy import Backfill, Easy
 from rota.policies.fifo import Fifo
 from rota.testing.policy_checks import EveryEvent
 
@@ -114,6 +114,35 @@ def test_easy_reserves_for_the_head_of_every_partition():
     assert began["debug-head"] - 60 == 7_080
     assert began["twenty-hours"] == 7_150
     assert began["short"] == 130  # ends in time
+
+
+def test_easy_looks_only_at_partitions_where_something_has_happened(monkeypatch):
+    """An end in one partition is no news for those who wait in the other."""
+    jobs = [
+        job("main-runs", 8, 1_000, ("main",)),
+        job("debug-runs", 8, 50, ("debug",)),
+        job("main-head", 8, 10, ("main",), at=1),
+        job("main-next", 4, 10, ("main",), at=2),
+        job("debug-head", 8, 100, ("debug",), at=3),
+        job("debug-next", 8, 10, ("debug",), at=4),
+    ]
+    asked = []
+    start = Backfill.start
+
+    def watched(turn, one):
+        asked.append(one.id)
+        return start(turn, one)
+
+    monkeypatch.setattr(Backfill, "start", watched)
+    policy = Easy()
+    made = engine(policy, jobs, TWO, placement="consolidate")
+    while made.view.now_s < 50:
+        asked.clear()
+        made.advance()
+    assert asked == ["debug-head", "debug-next"]
+    assert sorted(policy.reservations.values()) == [150, 1_000]  # the other head's promise holds
+    made.run()
+    assert starts(made)["main-next"] == 1_010
 
 
 def test_easy_promises_nothing_to_who_waits_behind_a_competitor():

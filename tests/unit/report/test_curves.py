@@ -5,7 +5,7 @@ import polars as pl
 from rota.notebook import curves as lab_curves
 from rota.notebook.experiment import _interval
 from rota.report.figures import curve_figure
-from rota.report.page import _ratio
+from rota.report.verdict import ratio_text
 
 LEVELS = ["zero", "pollux30", "custom:start_s=300"]
 
@@ -54,6 +54,6 @@ def test_intervals_of_positive_numbers_stay_positive():
 
 
 def test_ratios_side_by_side_keep_their_zeros():
-    assert [_ratio(value) for value in (0.63, 1, 12.34, 0.0, 0.00021)] == [
+    assert [ratio_text(value) for value in (0.63, 1, 12.34, 0.0, 0.00021)] == [
         "0.630", "1.000", "12.3", "0.000", "0.00021",
     ]  # fmt: skip

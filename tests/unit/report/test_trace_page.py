@@ -73,7 +73,7 @@ def test_everything_is_in_one_file_without_scripts():
         if key in ("src", "href")
     ]  # fmt: skip
 
-    assert addresses == ["data:,"]  # no icon is asked for
+    assert [one for one in addresses if not one.startswith("#")] == ["data:,"]  # of no icon
     assert elements.named("script") == []
     assert "://" not in page
     assert "url(" not in page
@@ -179,7 +179,7 @@ def test_a_page_replaces_the_one_before_in_one_step(tmp_path, monkeypatch):
     write_trace_page(report(imported(name="first")), page)
     assert "Quality of first" in page.read_text()
 
-    def fail(_):
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(trace_page, "html", fail)

@@ -9,7 +9,7 @@ from rota.metrics.history import read_history
 from rota.study.config import RunConfig
 from rota.study.output import write_run
 from rota.study.replay.changes import ReplayChanges
-from rota.study.replay.others import cost_to_others
+from rota.study.replay.cost_to_others import cost_to_others
 from rota.study.replay.replay import Asked, replay
 from rota.study.replay.tables import MODEL, WHAT_IF
 from rota.study.run import simulate

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rota.core.errors import ClusterError, InputError
 from rota.live.agent.channels import Channels
+from rota.live.agent.containers import MISSING, ContainerEngine
 from rota.live.agent.devices import ANY, GpuShares
 from rota.live.agent.files import SentFiles, list_files, read_file
 from rota.live.agent.folders import AgentFolder
@@ -32,7 +33,7 @@ from rota.live.agent.messages import (
 )
 from rota.live.agent.parts import VALUES_KEPT, LocalPart, secret_names
 from rota.live.agent.processes import boot_id
-from rota.live.agent.sandbox import Sandbox
+from rota.live.agent.sandbox import JobAccount, Sandbox
 from rota.live.agent.usage import MeasuredPart
 from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
@@ -53,14 +54,15 @@ class Agent:
 
     `report` and `obey` are for the thread that talks to the server, `run` (or `step`) for the one
     that watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
-    reached for too long. `sandbox`: how jobs are kept apart, if they are. `hooks`: commands around
-    each job (`prolog`, `epilog`). `news` is set when there is something to report.
+    reached for too long. `sandbox`: how jobs are kept apart, if they are. `containers`: what runs
+    images, if anything does: a label of the nodes says so. `hooks`: commands around each job
+    (`prolog`, `epilog`). `news` is set when there is something to report.
 
     Everything is on disk before it happens, so an agent may die at any time: the next one with the
     same folder adopts what runs. A part is started at most once: its folder says that it was.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a machine has
         self,
         root: Path,
         nodes: Sequence[AgentNode],
@@ -69,15 +71,18 @@ class Agent:
         jobs: Path | None = None,
         fenced: bool = False,
         sandbox: Sandbox | None = None,
+        containers: ContainerEngine | None = None,
         hooks: Mapping[str, Sequence[str]] | None = None,
         boot: Callable[[], str] = boot_id,
     ) -> None:
         self.root = AgentFolder(root, jobs)
         self.root.hooks = hooks or {}
         self.name = name or self.root.agent
-        self.nodes = {node.spec.name: node for node in nodes}
+        can = () if containers is None else containers.labels
+        self.nodes = {node.spec.name: node.with_labels(can) for node in nodes}
         self.fenced = fenced
         self.sandbox = sandbox
+        self.containers = containers
         self.news = threading.Event()
         self.leaving = False
         self.unhealthy: str | None = None  # what a check says against this machine
@@ -247,6 +252,19 @@ class Agent:
             part.refuse(why)
         elif gone := [n for n in secret_names(order.launch) if n not in order.secrets]:
             part.fail(f"secret {gone[0]} is not there any more: `rota secret set {gone[0]}`")
+        elif image := order.launch.image:
+            self._accept_image(part, image)
+
+    def _accept_image(self, part: LocalPart, image: str) -> None:
+        """Never run it without."""
+        assert part.launch is not None  # noqa: S101 - it was just accepted
+        if self.containers is None:
+            part.refuse(f"image {image}: node {part.node!r} runs no containers: {MISSING}")
+            return
+        own = JobAccount.of_agent() if self.sandbox is None else self.sandbox.account(part.launch)
+        why = self.containers.refusal(image, own)
+        if why:
+            part.fail(why)
 
     def checked(self, unhealthy: str) -> None:
         """A check was made: why this machine is not well, empty if it is."""
@@ -418,8 +436,9 @@ class Agent:
             return False
         try:
             part.spawn(
-                order, self.nodes[part.node], shares, fenced=self.fenced, sandbox=self.sandbox
-            )
+                order, self.nodes[part.node], shares, fenced=self.fenced, sandbox=self.sandbox,
+                containers=self.containers,
+            )  # fmt: skip
         except FileExistsError:
             books.give(shares)
             part.refuse("it was started here before")

@@ -41,6 +41,14 @@ class AgentNode(msgspec.Struct, frozen=True):
     address: str = "127.0.0.1"
     devices: tuple[str, ...] = ()
 
+    def with_labels(self, labels: tuple[str, ...]) -> "AgentNode":
+        """The same, with these labels too."""
+        found = tuple(dict.fromkeys((*self.spec.labels, *labels)))
+        if found == self.spec.labels:
+            return self
+        spec = msgspec.structs.replace(self.spec, labels=found)
+        return msgspec.structs.replace(self, spec=spec)
+
 
 class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a part.

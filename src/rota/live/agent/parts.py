@@ -17,6 +17,7 @@ from typing import Any
 
 from rota.core.launch import Launch
 from rota.live.agent import environment, processes, shim
+from rota.live.agent.containers import ContainerEngine, mounts_for, remove_container
 from rota.live.agent.devices import Share
 from rota.live.agent.folders import (
     SEEN,
@@ -38,7 +39,7 @@ from rota.live.agent.messages import (
     PartState,
     PartStatus,
 )
-from rota.live.agent.sandbox import JobAccount, Sandbox, gpu_devices
+from rota.live.agent.sandbox import JobAccount, Sandbox, gpu_devices, own_box
 from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
@@ -129,6 +130,7 @@ class LocalPart:
         *,
         fenced: bool,
         sandbox: Sandbox | None = None,
+        containers: ContainerEngine | None = None,
     ) -> None:
         """Make its folder, then start its shim: from now on it is never started again.
 
@@ -139,7 +141,9 @@ class LocalPart:
         owner = (account.uid, account.gid) if account is not None else None
         folders = self._root.job_folders(launch.job, owner)
         devices = [node.devices[number] for number, _ in sorted(shares)]
-        if sandbox is None or account is None:
+        if launch.launch.image and containers is not None:
+            order = self._contained(launch, devices, folders, sandbox, containers)
+        elif sandbox is None or account is None:
             order = self._order(launch, devices, folders)
         else:
             order = self._boxed(launch, devices, folders, sandbox, account)
@@ -259,6 +263,35 @@ class LocalPart:
         )
         return order
 
+    def _contained(
+        self,
+        launch: LaunchPart,
+        devices: Sequence[str],
+        folders: Mapping[str, Path],
+        sandbox: Sandbox | None,
+        engine: ContainerEngine,
+    ) -> dict[str, Any]:
+        """For the shim of a job that has an image."""
+        account = JobAccount.of_agent() if sandbox is None else sandbox.account(launch)
+        options, told_apart = engine.devices(devices)
+        if told_apart:  # whoever sees only some counts those
+            devices = [str(number) for number in range(len(devices))]
+        order = self._order(launch, devices, folders)
+        own = [folders["work"], folders["checkpoint"], self._folder / SEEN]
+        workdir = Path(order["workdir"])
+        mounts = mounts_for(engine, account, own, workdir)
+        home = account.home if account.home in mounts else str(folders["work"])
+        order["env"] = {"HOME": home, "USER": account.name, **order["env"]}
+        limits = {"cpus": launch.part.cpus, "mem_gib": launch.part.mem_gib}
+        box = own_box(account) if sandbox is None else sandbox.rights(account, limits)
+        order["box"] = box | {
+            "image": launch.launch.image,
+            **engine.box(
+                launch.launch.image, account, mounts, options, key=self._mark, folder=self._folder
+            ),
+        }
+        return order
+
     def _about(self, launch: LaunchPart, shares: Sequence[Share]) -> dict[str, Any]:
         """For the agents after this one."""
         return {
@@ -342,6 +375,7 @@ class LocalPart:
             why = f"its shim could not start: {why}" if why else "the agent died as it started it"
         with contextlib.suppress(OSError), without_shim(self._folder) as none:
             if none:
+                remove_container(read_record(self._folder, "order.json"))
                 end = {"lost": why, "code": 0, "ran": self.ran, **last_sign(self._folder)}
                 write_end(self._folder, end)
                 self._finish(end)

@@ -182,15 +182,15 @@ class Sandbox:
 
         `folders`: its own, which it sees. `temporary`: its /tmp and /var/tmp are in there.
         """
+        argv = self._argv(account, folders, temporary, workdir, devices)
+        return {**self.rights(account, limits), "argv": argv, "inherit": self.inherited(account)}
+
+    def rights(self, account: JobAccount, limits: Mapping[str, float]) -> dict[str, Any]:
+        """Who a job is in its box, and what it may use."""
         return {
-            "argv": self._argv(account, folders, temporary, workdir, devices),
+            **own_box(account),
             "switch": account.uid != self.own.uid,  # or it stays who the agent is
-            "uid": account.uid,
-            "gid": account.gid,
-            "groups": list(account.groups),
             "limits": {**limits, "processes": self._processes},
-            "rlimits": {},
-            "inherit": self.inherited(account),
         }
 
     def _argv(
@@ -247,6 +247,18 @@ class Sandbox:
                 if status.st_uid != account.uid and not status.st_mode & 0o001:
                     closed.add(above)
         return sorted(path for path in closed if path != Path("/") and path.is_dir())
+
+
+def own_box(account: JobAccount) -> dict[str, Any]:
+    """Who a job is that may do all that its account may."""
+    return {
+        "switch": False,
+        "uid": account.uid,
+        "gid": account.gid,
+        "groups": list(account.groups),
+        "limits": {},
+        "rlimits": {},
+    }
 
 
 def _way(path: Path, empty: Sequence[Path]) -> list[str]:

@@ -24,7 +24,8 @@ launch, whoever else lives: neither agent nor daemon is needed for it. *Hooks*: 
 
 *Box*: with a `box` in the order, processes run in namespaces of their own, as another user. bwrap
 makes the namespaces and holds them while it lives; each process enters them and is still our child,
-so that its pid, its group and its exit code are what they are without.
+so that its pid, its group and its exit code are what they are without. *Container*: the same,
+but an engine (podman, apptainer) makes the namespaces from an image and holds them.
 
 It leaves nobody behind: as the subreaper of its descendants it keeps those that make a session for
 themselves, and it puts all into a cgroup where it may. Should it be killed, its *guard*, the parent
@@ -72,6 +73,8 @@ LEFTOVERS_S = 2.0  # for those who outlive the processes that were started
 IDLE_S, WATCH_S, ENDING_S, KILLING_S, RETRY_S = 5.0, 1.0, 0.25, 0.02, 0.5  # between looks
 NOT_STARTED = 127  # the exit code that shells use
 SETUP, PRE_STOP = -1, -2  # stand for the numbers of processes
+STARTING_S = 0.05  # between looks while a container is made
+CLOSE_S = 20.0  # for an engine to remove a container
 HOOK_S = 300.0  # the longest that a prolog or an epilog may take
 NEWS, TERMINATED = signal.SIGCONT, signal.SIGTERM  # SIGCONT: harmless to a shim that is not ready
 WRITTEN = signal.SIGIO  # there is new output
@@ -300,6 +303,13 @@ def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
         kill(target, number)
 
 
+def as_any_program() -> None:
+    """In a child: signals are as they are for any program."""
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
 def own_cgroups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> dict[str, str]:
     """Return {kind: folder} of the cgroups that we are in; `unified` is that of version 2."""
     found: dict[str, str] = {}
@@ -422,7 +432,7 @@ class Box:
         self._processes = (-1, -1)  # where our children are: outside, inside
         self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def open(self) -> None:
+    def open(self, shim: Shim | None = None) -> None:  # noqa: ARG002 - a container needs it
         """Make the namespaces; processes that we start from now on have their pids in there."""
         told, tell = os.pipe()
         ready, say = os.pipe()
@@ -456,9 +466,11 @@ class Box:
             name: os.open(f"{folder}/{name}", os.O_RDONLY) for name in ("user", "mnt", "ipc", "pid")
         }
         self._spaces = [(spaces["ipc"], IPC), (spaces["mnt"], MOUNTS)]
-        if os.readlink(f"{folder}/user") != os.readlink("/proc/self/ns/user"):
+        users = os.readlink(f"{folder}/user")
+        if users != os.readlink("/proc/self/ns/user"):
             self.join(fcntl.ioctl(spaces["mnt"], OWNER_OF), USERS)
-            self._spaces.append((spaces["user"], USERS))
+            if users != os.readlink("/proc/self/ns/user"):
+                self._spaces.append((spaces["user"], USERS))
         self._processes = os.open("/proc/self/ns/pid", os.O_RDONLY), spaces["pid"]
         self.join(spaces["pid"], PIDS)
 
@@ -496,6 +508,11 @@ class Box:
         if self._libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError("cannot set no_new_privs")
 
+    def inherited(self) -> dict[str, str]:
+        """Return the variables that a process begins with."""
+        kept = self.order["inherit"]
+        return {n: v for n, v in os.environ.items() if kept is None or n in kept}
+
     def let_go(self) -> None:
         """In a child that stays: do not hold what we hold."""
         os.close(self._line)
@@ -508,6 +525,149 @@ class Box:
             with contextlib.suppress(ChildProcessError):
                 send(os.kill, self.holder, signal.SIGKILL)
                 os.waitpid(self.holder, 0)
+
+
+class UnusableImageError(Exception):
+    """No container can be made of an image: its engine ended with this code."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class ContainerBox(Box):
+    """Namespaces of a container, made of an image and held by an engine.
+
+    The container itself only waits: `sh` is its first process, reaps whoever is left there, and
+    ends when we do. Further keys of the order: `image`, `env` of the engine, where the
+    engine notes the first process (`pidfile`; empty: it is a descendant of ours), and what
+    removes the container where it was not (`remove`).
+    """
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        super().__init__(order)
+        self._root = -1
+        self._variables: dict[str, str] = {}
+
+    def open(self, shim: Shim | None = None) -> None:
+        """As of any box; an image may have to be fetched first, which can be stopped."""
+        assert shim is not None  # noqa: S101 - a container is never only tried
+        ready, say = os.pipe()
+        bottom, self._line = os.pipe()
+        self.holder = os.fork()
+        if not self.holder:
+            self._hold(shim, bottom, say)
+        for fd in (say, bottom):
+            os.close(fd)
+        os.set_blocking(ready, False)
+        self.pids = {self.holder}
+        begun = False
+        while not begun and shim.goes_on():
+            try:
+                if not os.read(ready, 1):
+                    break
+                begun = True
+            except BlockingIOError:
+                pass
+        os.close(ready)
+        self.pids |= {*descendants(os.getpid())}
+        if not begun:
+            self._give_up(shim)
+        elif not (inside := self._inside()):
+            raise OSError(f"{self.order['argv'][0]} does not tell which process it started")
+        else:
+            variables = read(f"/proc/{inside}/environ").split("\0")
+            self._variables = dict(each.split("=", 1) for each in variables if "=" in each)
+            self._root = os.open(f"/proc/{inside}/root", os.O_RDONLY | os.O_DIRECTORY)
+            self._enter(f"/proc/{inside}/ns")
+
+    def _hold(self, shim: Shim, bottom: int, say: int) -> None:
+        """In a child: turn into the engine. Its errors are errors of the job."""
+        try:
+            os.setsid()
+            as_any_program()
+            for fd, number in ((bottom, 0), (say, 1), (shim.output(shim.order["err"]), 2)):
+                os.dup2(fd, number)
+            os.execve(self.order["argv"][0], self.order["argv"], self.order["env"])  # noqa: S606 - its purpose
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it must not go on
+            os.write(2, f"rota: {error}\n".encode(errors="replace"))
+        finally:
+            os._exit(NOT_STARTED)
+
+    def _give_up(self, shim: Shim) -> None:
+        """There is no container: because of the image, or nobody wants it any more."""
+        if shim.phase != RUNNING:
+            return
+        status = os.waitpid(self.holder, 0)[1]
+        self.holder = 0
+        code = os.waitstatus_to_exitcode(status)
+        said = read(shim.order["err"])[-1000:].strip().splitlines() or ["it says nothing"]
+        engine = self.order["argv"][0].rpartition("/")[2]
+        raise UnusableImageError(
+            code if code > 0 else NOT_STARTED,
+            f"image {self.order['image']} cannot be started ({engine}: exit code {code}): "
+            f"{said[-1][:300]}",
+        )
+
+    def _inside(self) -> int:
+        """Return the pid of a process of the container; 0: it is not known."""
+        if self.order["pidfile"]:
+            text = read(self.order["pidfile"]).strip()
+            return int(text) if text.isdigit() else 0
+        last = self.holder
+        while below := [pid for pid in descendants(last) if (s := stat_of(pid)) and s[0] == last]:
+            last = below[0]
+        return last if last != self.holder else 0
+
+    def become(self) -> None:
+        """As in any box; an engine may have changed the root instead of mounting it there."""
+        spaces, self._spaces = self._spaces, []
+        for space, kind in spaces:
+            self.join(space, kind)
+        os.fchdir(self._root)
+        os.chroot(".")
+        super().become()
+
+    def inherited(self) -> dict[str, str]:
+        """Return the variables of the image."""
+        return dict(self._variables)
+
+    def close(self) -> None:
+        """Let the container end, and its engine remove it; then whatever is left of both."""
+        if self._line < 0:
+            return
+        os.close(self._line)
+        self._line = -1
+        until = time.monotonic() + (CLOSE_S if self._root >= 0 else 0.0)
+        while descendants(os.getpid()):
+            if time.monotonic() >= until:
+                for pid in descendants(os.getpid()):
+                    send(os.kill, pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            signal.sigtimedwait({signal.SIGCHLD}, KILLING_S)
+        if time.monotonic() >= until:
+            self._remove()
+
+    def _remove(self) -> None:
+        """Take what is left of it out of the books of its engine."""
+        if not self.order["remove"]:
+            return
+        pid = os.fork()
+        if not pid:
+            try:
+                as_any_program()
+                for number in (0, 1):
+                    os.dup2(os.open(os.devnull, os.O_RDWR), number)
+                os.execve(self.order["remove"][0], self.order["remove"], self.order["env"])  # noqa: S606 - its purpose
+            finally:
+                os._exit(NOT_STARTED)
+        until = time.monotonic() + CLOSE_S
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() >= until:
+                send(os.kill, pid, signal.SIGKILL)
+            signal.sigtimedwait({signal.SIGCHLD}, KILLING_S)
 
 
 class Shim:
@@ -536,7 +696,7 @@ class Shim:
         self.cgroup = ""
         self.limits: list[str] = []  # further cgroups
         box = self.order.get("box")
-        self.box = Box(box) if box else None
+        self.box = (ContainerBox(box) if "image" in box else Box(box)) if box else None
         self.marked = True  # False: it runs, and that is not on disk yet
         self.sizes: dict[str, int] = {}
         self.written = -1  # tells of new output
@@ -636,7 +796,9 @@ class Shim:
         if self.box is None or self.phase != RUNNING:
             return
         try:
-            self.box.open()
+            self.box.open(self)
+        except UnusableImageError as error:
+            self.code, self.why = error.code, str(error)
         except OSError as error:
             self.outside = f"its sandbox cannot be made: {error}"
             self.end(0.0)
@@ -772,8 +934,7 @@ class Shim:
 
     def environ(self, env: dict[str, str]) -> dict[str, str]:
         """Return the variables of a process."""
-        kept = self.box.order["inherit"] if self.box is not None else None
-        inherited = {n: v for n, v in os.environ.items() if kept is None or n in kept}
+        inherited = {**os.environ} if self.box is None else self.box.inherited()
         environ = {**inherited, **self.order["env"], **env}
         for name in self.order["unset"]:
             environ.pop(name, None)
@@ -862,9 +1023,7 @@ class Shim:
                 os.write(os.open(f"{self.cgroup}/cgroup.procs", os.O_WRONLY), b"0")
         for folder in self.limits:
             os.write(os.open(f"{folder}/cgroup.procs", os.O_WRONLY), b"0")
-        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        as_any_program()
 
     def settle(self) -> None:
         """In a child: be in the box and in the working folder, as the job's user."""
@@ -991,6 +1150,16 @@ class Shim:
                 break
             self.note()
             time.sleep(self.pace_s)
+        self.heed(got)
+
+    def goes_on(self) -> bool:
+        """While something is made for the job: wait a little; shall it still start?"""
+        self.heed(signal.sigtimedwait(SIGNALS - {WRITTEN}, STARTING_S))
+        self.look()
+        return self.phase == RUNNING
+
+    def heed(self, got: signal.struct_siginfo | None) -> None:
+        """A signal came, or none."""
         if got is not None and got.si_signo == UNGUARDED:
             self.outside = self.outside or "its guard died"
             self.end(0.0)

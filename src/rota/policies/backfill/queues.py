@@ -1,6 +1,8 @@
 """Waiting jobs by request and by how long they say that they need, for backfilling."""
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from heapq import merge
 
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -22,6 +24,15 @@ class ShapeQueue:
     def __bool__(self) -> bool:
         """Whether any job waits."""
         return bool(self.arrivals)
+
+    @property
+    def first(self) -> Job:
+        """The oldest one."""
+        return self._jobs[self.arrivals[0]]
+
+    def __iter__(self) -> Iterator[tuple[Arrival, Job]]:
+        """In order of arrival."""
+        return ((at, self._jobs[at]) for at in self.arrivals)
 
     def add(self, job: Job, needs_s: float) -> None:
         """It waits."""
@@ -52,3 +63,8 @@ class ShapeQueue:
             i -= 1
         first = min((at for _, at in by_need[:i] if at > after), default=None)
         return None if first is None else self._jobs[first]
+
+
+def in_order(queues: Iterable[ShapeQueue]) -> Iterator[Job]:
+    """The jobs of all these in order of arrival."""
+    return (job for _, job in merge(*queues))

@@ -444,11 +444,7 @@ class QueueDecision:
             victims, must = self._front(leaf, victims, needs)
             if not must:
                 return None
-        chosen = self.plan.displace(job, victims, must=must)
-        if chosen is None and not must and len(victims) > 1:  # whole nodes, perhaps
-            victims = sorted(victims, key=lambda v: -v.allocation.gpus)
-            chosen = self.plan.displace(job, victims)
-        return chosen
+        return self.plan.displace(job, victims, must=must)
 
     def _front(
         self, leaf: Branch, victims: Collection[Job], needs: Sequence[Need]

@@ -145,6 +145,9 @@ class TenantPolicy(IncrementalPolicy[P]):
         if not queues.waiting:
             self._turn = None
             return plan
+        if self._starts_alone(queues, plan):
+            self._turn = None
+            return plan
         self.prepare(queues, view)
         self._refuse_too_large(queues, plan)
         turn = self._turn
@@ -214,6 +217,21 @@ class TenantPolicy(IncrementalPolicy[P]):
                     break
         if refused:
             queues.fresh = [job for job in queues.fresh if job.index in queues.waiting]
+
+    def _starts_alone(self, queues: Queues, plan: TenancyPlan) -> bool:
+        """A newcomer starts at once if nobody else waits: whose turn it is needs no looking."""
+        if len(queues.waiting) != 1 or len(queues.fresh) != 1 or queues.tenancy.keeps:
+            return False
+        (job,) = queues.fresh
+        if not queues.class_of(job).preemptible:  # it may not borrow what others were promised
+            return False
+        leaf, _ = queues.waiting[job.index]
+        if any(branch.used + job.gpus > branch.ceiling + SLACK for branch in leaf.path):
+            return False
+        if plan.displace(job, ()) is None:
+            return False
+        queues.begins(leaf, job)
+        return True
 
     def _empty_queues(self, tenants: TenantTree) -> Queues:
         tenancy = Tenancy(

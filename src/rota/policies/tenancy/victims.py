@@ -24,7 +24,6 @@ Among equals the one that started last goes first.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from heapq import heapify, heappop
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
@@ -122,6 +121,7 @@ class Victims:
         # started in this decision, in the place of whom
         self.loans: dict[int, tuple[Job, Sequence[Job]]] = {}
         self._ranked: dict[int, list[tuple[Any, Job]]] = {}
+        self._unprotected: dict[Branch, list[Job]] = {}  # those that may go, if `_at_once`
         self._protected_s = INF
         self._protected_gpus = 0.0
         # nobody is protected by its age or by how short it has run
@@ -213,30 +213,32 @@ class Victims:
         over = branch.firm > claim.floor + SLACK
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
         rule, now_s, entries = RULES[self.options.rule], self.now_s, self.queues.running
-        found = []
-        gone, classes, at_once = self.gone, self._classes, self._at_once
-        for job in leaf.running.values():
-            index = job.index
-            firm = entries[index][2]
-            if index in gone or not (over or not firm):
-                continue
-            if (
-                job.running and classes[job.spec.priority].preemptible
-                if at_once
-                else self._may_go(job)
-            ):
-                key = (firm, frugal, rule(job, branch, now_s), -job.start_s, -job.index)
-                found.append((key, job, branch, claim))
-        return found
+        return [
+            ((firm, frugal, rule(job, branch, now_s), -job.start_s, -job.index), job, branch, claim)
+            for job in self._movable(leaf)
+            if over or not entries[job.index][2]
+            for firm in (entries[job.index][2],)
+        ]
+
+    def _movable(self, leaf: Branch) -> list[Job]:
+        """Those of a leaf that may go, who started last first."""
+        if not self._at_once:
+            return [job for job in leaf.running.values() if self._may_go(job)]
+        known = self._unprotected.get(leaf)
+        if known is None:
+            known = self._unprotected[leaf] = [
+                job for job in reversed(leaf.running.values()) if self._may_go(job)
+            ]
+        gone = self.gone
+        return [job for job in known if job.index not in gone] if gone else known
 
     def _as_far_as_allowed(self, found: list[Wanted]) -> Iterator[Job]:
         """First those whose branch keeps its floor, then one more of each that has more."""
-        heapify(found)
+        found.sort()  # no two have the same key, and those of a leaf are nearly in order
         entries = self.queues.running
         left: dict[int, float] = {}
         rest: list[Wanted] = []
-        while found:
-            wanted = heappop(found)  # no two have the same key
+        for wanted in found:
             key, job, branch, claim = wanted
             if key[0]:  # firm
                 has = left.get(id(branch), branch.firm)

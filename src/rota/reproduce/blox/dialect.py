@@ -7,7 +7,6 @@ service is counted in whole rounds, not times its GPUs, and no change of allocat
 
 from typing import ClassVar, Literal
 
-from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
@@ -107,12 +106,7 @@ class BloxDialect(Dialect):
         name, options = self.policy(policy_text)
         self.parameters(name, Params, options)
         require_one_type(topology, self.name)
-        if placement_text not in (None, SCATTER):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {SCATTER!r} without options, not "
-                f"{placement_text!r}: leave --placement out (its bug: --like blox:scatter=fixed), "
-                f"or leave --like out"
-            )
+        self.require_own_placement(placement_text, instead=" (its bug: --like blox:scatter=fixed)")
         key, knowledge, drifts = ORDERS[name]
         return RoundScheduler(
             name,

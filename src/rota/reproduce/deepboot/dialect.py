@@ -67,6 +67,8 @@ class DeepBootDialect(Dialect):
             "does; the delay is that of its application, 18 to 103 s",
             "afs": "every GPU is given away, whether it helps or not; worth is relative to the "
             "speed with the GPU for both of a pair",
+            "departure: afs": "a job whose batch cannot be divided among more GPUs gets no more: "
+            "the simulator ends with an error there",
             "lyra": "the value of w GPUs is the remaining time on one, times w / (w + 1)",
             "whole nodes": "afs, lyra and optimus lend whole nodes of the second half to "
             "inference: a request drives all training from its node",
@@ -75,7 +77,6 @@ class DeepBootDialect(Dialect):
             "optimus": "remaining steps are the true ones",
             "departure: failures": "the simulator knows none; a job that loses its node is placed "
             "again in the next minute",
-            "departure: snapshots": "a run cannot be interrupted",
         }
 
     def build(
@@ -95,9 +96,5 @@ class DeepBootDialect(Dialect):
                 "dialect 'deepboot' needs the profiles of applications: --like "
                 "deepboot:profiles=DIR, or --format deepboot:profiles=DIR"
             )
-        if placement_text not in (None, OWN):
-            raise OptionError(
-                f"dialect {self.name!r} places jobs itself, not by {placement_text!r}: leave "
-                "--placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         return BootLoop(name, topology, POLICIES[name](), profiles=Path(self.params.profiles))

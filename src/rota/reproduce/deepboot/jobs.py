@@ -1,6 +1,7 @@
 """Jobs and pods of DeepBoot's simulator, and what its policies see of the loop."""
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from rota.core.events import INF
 from rota.core.jobs import JobSpec
@@ -30,6 +31,17 @@ class DeepBootPod:
     def protect(self) -> int:
         """How long it is kept for the next request."""
         return int(min(PROTECT_S + self.hits * BONUS_S, MOST_S))
+
+    def snapshot(self) -> list[Any]:
+        """As plain data."""
+        return [self.name, self.state, self.live_s, self.hits, self.until_s]
+
+    @classmethod
+    def restored(cls, name: str, app: str, state: Sequence[Any]) -> "DeepBootPod":
+        """From the state of `snapshot`, after its name."""
+        made = cls(name, app)
+        made.state, made.live_s, made.hits, made.until_s = state
+        return made
 
 
 class BootJob:
@@ -69,6 +81,21 @@ class BootJob:
     def service(self) -> float:
         """By which policies order jobs."""
         return self.attained if self.trainee is None else self.trainee.attained
+
+    def snapshot(self) -> list[Any]:
+        """As plain data: what happened to it."""
+        return [
+            self.begun_s, self.ready_s, self.done_s, self.cached, self.attained,
+            None if self.pod is None else self.pod.name,
+            None if self.trainee is None else self.trainee.snapshot(),
+        ]  # fmt: skip
+
+    def restore(self, state: Sequence[Any], pods: Mapping[str, DeepBootPod]) -> None:
+        """Take the state of `snapshot` up again; `pods`: of its application."""
+        self.begun_s, self.ready_s, self.done_s, self.cached, self.attained, pod, training = state
+        self.pod = None if pod is None else pods.get(pod, DeepBootPod(pod, self.app))
+        if self.trainee is not None:
+            self.trainee.restore(training)
 
 
 class BootAccounts(Protocol):

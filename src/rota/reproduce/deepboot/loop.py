@@ -15,7 +15,6 @@ from typing import Any
 from rota.core import events as ev
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes, Wake
-from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import DONE, Job
 from rota.core.knowledge import Knowledge
@@ -32,7 +31,7 @@ from rota.reproduce.deepboot.jobs import (
 )
 from rota.reproduce.deepboot.policies import Minute, MinutePolicy
 from rota.reproduce.deepboot.training import DeepBootTrainee, boot_profile
-from rota.reproduce.loop import RATE, Blame, Replanner
+from rota.reproduce.loop import RATE, Replanner, WaitingBlame
 
 INFERENCE = "infer-"
 START_S = {"cifar10": 6, "imagenet": 6, "yolov3": 6, "bert": 8, "deepspeech2": 4, "ncf": 4}
@@ -61,7 +60,7 @@ class BootLoop(Replanner):
         self._calls: set[float] = set()  # when something is due
         self._now_s = 0.0
         self._next_s = 1.0
-        self._blame = Blame()
+        self._blame = WaitingBlame()
 
     def expect(self, workload: Workload) -> None:
         """The simulator has read its trace."""
@@ -90,6 +89,7 @@ class BootLoop(Replanner):
 
     def ended(self, job: Job) -> None:
         """As foreseen, or for another reason: then it is gone."""
+        self._blame.leaves(job)
         if self._live.pop(job.index, None) is not None and job.phase != DONE:
             entry = self._jobs[job.index]
             entry.done_s = self._now_s
@@ -389,14 +389,34 @@ class BootLoop(Replanner):
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Its accounts are too many to be saved: runs take a second."""
-        raise OptionError(
-            "dialect 'deepboot' cannot be interrupted: leave --snapshot-at out, or --like"
-        )
+        """Everyone's accounts, the pods, and what is due."""
+        return {
+            "jobs": [job.snapshot() for job in self._jobs],
+            "live": list(self._live),
+            "held": list(self.held.items()),
+            "pods": [(app, [pod.snapshot() for pod in some.values()])
+                     for app, some in self.pods.items()],
+            "calls": sorted(self._calls),
+            "now_s": self._now_s,
+            "next_s": self._next_s,
+            "policy": self.policy.memory(),
+            **self._blame.snapshot(),
+        }  # fmt: skip
 
-    def restore(self, view: View, state: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """There is no such state."""
-        raise OptionError("dialect 'deepboot' cannot be resumed: run it from the beginning")
+    def restore(self, view: View, state: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again; the same jobs are expected."""
+        self.pods = {
+            app: {name: DeepBootPod.restored(name, app, rest) for name, *rest in some}
+            for app, some in state["pods"]
+        }
+        for job, saved in zip(self._jobs, state["jobs"], strict=True):
+            job.restore(saved, self.pods.get(job.app, {}))
+        self._live = {index: view.everyone[index] for index in state["live"]}
+        self.held = {name: list(nodes) for name, nodes in state["held"]}
+        self._calls = set(state["calls"])
+        self._now_s, self._next_s = state["now_s"], state["next_s"]
+        self.policy.remember(state["policy"])
+        self._blame = WaitingBlame.restored(state, view.everyone)
 
 
 def _runs(nodes: Sequence[int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rota.core.events import INF
 from rota.policies.lyra import GrowthChoice, knapsack
@@ -70,6 +70,13 @@ class MinutePolicy:
         sizes = self.sizes(train, free, minute)
         mine = {job.name: before[job.name] for job in train if job.name in before}
         return minute.keep_asleep(held | self._placed(train, sizes, mine, free))
+
+    def memory(self) -> dict[str, Any]:
+        """What it remembers from minute to minute, as plain data."""
+        return {}
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        """Take up what `memory` gave."""
 
     def rank(self, job: BootJob) -> tuple[float, ...]:
         """The order of training jobs."""
@@ -144,8 +151,11 @@ class AfsMinutes(MinutePolicy):
             return (after - job.learner.throughput(share[job.name])) / after
 
         for _ in range(sum(free.values())):
-            best = train[0]
-            for other in train[1:]:
+            able = [job for job in train if job.learner.divides(share[job.name] + 1)]
+            if not able:
+                break
+            best = able[0]
+            for other in able[1:]:
                 a, b = best, other
                 if not share[a.name] and not share[b.name]:
                     best = a if _length_s(a) < _length_s(b) else b
@@ -289,6 +299,22 @@ class TiresiasMinutes(MinutePolicy):
                     first.remove(name)
                     second.append(name)
             self._checked[name] = now_s
+
+    def memory(self) -> dict[str, Any]:
+        """Queues and times."""
+        return {
+            "queues": [list(queue) for queue in self._queues],
+            "runs": dict(self._runs),
+            "checked": dict(self._checked),
+            "executed": dict(self._executed),
+        }
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        """Take them up."""
+        first, second = state["queues"]
+        self._queues = (list(first), list(second))
+        self._runs = dict(state["runs"])
+        self._checked, self._executed = dict(state["checked"]), dict(state["executed"])
 
 
 class DeepBootMinutes(MinutePolicy):

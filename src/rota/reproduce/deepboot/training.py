@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -149,6 +150,28 @@ class DeepBootTrainee:
         worth = gain(gradients, batch / profile.limits.init)
         return worth / (step_s + (step_s - sync_s) * self.passes)
 
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[Any]:
+        """As plain data."""
+        return [
+            self.placement, self.local, self.passes, self.progress, self.epoch, self.delay_s,
+            self.restarts, self.attained, self.done_s,
+            [[*shape, *times] for shape, times in self.timings.items()], self.gradients,
+        ]  # fmt: skip
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Take the state of `snapshot` up again."""
+        (
+            placement, self.local, self.passes, self.progress, self.epoch, self.delay_s,
+            self.restarts, self.attained, self.done_s, timings, gradients,
+        ) = state  # fmt: skip
+        self.placement = tuple(placement)
+        self.timings = {
+            (nodes, gpus, local): (step_s, sync_s) for nodes, gpus, local, step_s, sync_s in timings
+        }
+        self.gradients = None if gradients is None else Gradients(*gradients)
+
     # --- what policies foresee --------------------------------------------------------------------
 
     def foreseen(self, gpus: int) -> tuple[float, int]:
@@ -163,6 +186,12 @@ class DeepBootTrainee:
             known = (step_s + (step_s - sync_s) * passes, local * gpus * (passes + 1))
             self._foreseen[gpus] = known
         return known
+
+    def divides(self, gpus: int) -> bool:
+        """Are there enough samples for so many GPUs? The simulator would end with an error."""
+        limits = self.profile.limits
+        local, _ = divided(self.batch or limits.init, gpus, limits.local_most, limits.init)
+        return local >= limits.local_least
 
     def throughput(self, gpus: int) -> float:
         """Samples per second on so many GPUs."""

@@ -43,7 +43,7 @@ class ElasticFlowDialect(Dialect):
     source = (
         "Gu et al., ElasticFlow: An Elastic Serverless Training Platform for Distributed Deep "
         "Learning, ASPLOS 2023; pkusys/ElasticFlow, ElasticFlow/scheduler; quirks: "
-        "rota/reproduce/elasticflow/loop.py and filling.py"
+        "rota/reproduce/elasticflow/slots.py, loop.py and filling.py"
     )
     policies: ClassVar[dict[str, str]] = {
         "elasticflow": "ef-accessctrl",
@@ -108,11 +108,7 @@ class ElasticFlowDialect(Dialect):
             raise OptionError(
                 f"dialect {self.name!r}: slot_s={self.params.slot_s:g}: give at least 1 second"
             )
-        if placement_text not in (None, BUDDY):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {BUDDY!r} without options, not "
-                f"{placement_text!r}: leave --placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         slot_s = self.params.slot_s
         if name == "tiresias":
             return TiresiasSlots(name, topology, slot_s=slot_s)

@@ -7,37 +7,29 @@ then is one rate.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, log2, nextafter
+from collections.abc import Mapping, Sequence
+from math import ceil, log2
 from typing import Any, NamedTuple
 
 from rota.core import events as ev
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes, Wake
 from rota.core.events import INF
-from rota.core.jobs import DONE, Job
-from rota.core.knowledge import Knowledge
+from rota.core.jobs import Job
 from rota.core.topology import Topology
 from rota.core.view import View
-from rota.core.workload import Workload
 from rota.reproduce.elasticflow.filling import Filled, Filling, FillingJob, Steps, earliest
-from rota.reproduce.loop import RATE, Blame, Replanner
-
-OVERHEAD_S = 2.0
-OVERHEAD_LARGE_S = 7.0  # of clusters with at least LARGE GPUs
-LARGE = 256
-RESTART_S = 27.0
-RESTART_LARGE_S = 47.0
-LEAST_LEFT = 1e-9  # of the work: a job that goes on has some left
-
-
-def rate_to_be_done(left: float, now_s: float, done_s: float) -> float:
-    """The rate at which so much work is done by then, and never after it."""
-    done_s = max(done_s, nextafter(now_s, INF))
-    rate = left / (done_s - now_s)
-    while now_s + left / rate > done_s:
-        rate = nextafter(rate, INF)
-    return rate
+from rota.reproduce.elasticflow.slots import (
+    LARGE,
+    LEAST_LEFT,
+    OVERHEAD_LARGE_S,
+    OVERHEAD_S,
+    RESTART_LARGE_S,
+    RESTART_S,
+    SlotReplanner,
+    rate_to_be_done,
+)
+from rota.reproduce.loop import RATE
 
 
 class SlotAhead(NamedTuple):
@@ -95,135 +87,45 @@ class SlotJob:
             return SlotAhead(0.0, ends=True, end_s=end_s)
         return SlotAhead(self.left - done, ends and self.placed, self.end_s)
 
-
-class SlotEvents:
-    """What is to come: by time, who is submitted (by number) and whose end is due."""
-
-    def __init__(self) -> None:
-        self.starts: dict[float, list[int]] = {}
-        self.ends: dict[float, list[int]] = {}
-
-    def add(self, time_s: float) -> None:
-        """Somebody's share changes then."""
-        self.starts.setdefault(time_s, [])
-        self.ends.setdefault(time_s, [])
-
-    def submit(self, time_s: float, number: int) -> None:
-        """A job comes."""
-        self.add(time_s)
-        self.starts[time_s].append(number)
-
-    def end(self, number: int, time_s: float, before_s: float | None = None) -> None:
-        """A job ends then, and no more at the time that was said before."""
-        if before_s == time_s:
-            return
-        if before_s is not None and before_s in self.ends:
-            if number in self.ends[before_s]:
-                self.ends[before_s].remove(number)
-            if not self.ends[before_s] and not self.starts[before_s]:
-                self._remove(before_s)
-        self.add(time_s)
-        if number not in self.ends[time_s]:
-            self.ends[time_s].append(number)
-
-    @property
-    def first_s(self) -> float:
-        """When the next one is; inf: there is none."""
-        return min(self.starts, default=INF)
-
-    def gather(self, now_s: float, slot_s: float) -> float:
-        """Make one event of all that come within a slot, at its end; when the next event is."""
-        times = sorted(self.starts)
-        if len(times) > 1 and int(times[0] - now_s) <= slot_s:
-            at_s = now_s + slot_s
-            starts, ends = self._remove(times[0])
-            for time_s in times[1:]:
-                if time_s - now_s > slot_s:
-                    break
-                more = self._remove(time_s)
-                starts, ends = starts + more[0], ends + more[1]
-            self.add(at_s)
-            self.starts[at_s] += starts
-            self.ends[at_s] += ends
-        return self.first_s
-
-    def take(self, time_s: float) -> tuple[list[int], list[int]]:
-        """What happens now."""
-        return self._remove(time_s)
-
-    def forget(self, number: int) -> None:
-        """A job is gone."""
-        for ends in self.ends.values():
-            if number in ends:
-                ends.remove(number)
-
-    def _remove(self, time_s: float) -> tuple[list[int], list[int]]:
-        return self.starts.pop(time_s, []), self.ends.pop(time_s, [])
-
-    def state(self) -> list[tuple[float, list[int], list[int]]]:
+    def state(self) -> tuple[Any, ...]:
         """As plain data."""
-        return [(time_s, self.starts[time_s], self.ends[time_s]) for time_s in self.starts]
+        return (
+            self.job.index, self.left, self.held, self.placed, self.started,
+            list(self.plan.items()), self.end_s, self.real_end_s, self.overhead_s,
+        )  # fmt: skip
 
-    def restore(self, state: Iterable[tuple[float, list[int], list[int]]]) -> None:
-        """Take the state up again."""
-        for time_s, starts, ends in state:
-            self.starts[time_s], self.ends[time_s] = list(starts), list(ends)
+    def restore(self, state: Sequence[Any]) -> None:
+        """Take the state up again, without the job's index."""
+        self.left, self.held, self.placed, self.started, plan, *ends = state
+        self.plan = dict(plan)
+        self.end_s, self.real_end_s, self.overhead_s = ends
 
 
-class SlotLoop(Replanner):
+class SlotLoop(SlotReplanner[SlotJob]):
     """The common part; a subclass makes the plans."""
 
     def __init__(
         self, name: str, topology: Topology, *, slot_s: float, caps: Mapping[str, int]
     ) -> None:
-        super().__init__(name, topology, Knowledge.REMAINING_WORK)
-        self.wake = Wake(on=frozenset({ev.JOB_SUBMIT}))
-        self._slot_s = slot_s
+        super().__init__(name, topology, slot_s=slot_s)
         self._caps = caps
-        self._events = SlotEvents()
-        self._expected: set[int] = set()
-        self._jobs: dict[int, SlotJob] = {}
         self._order: list[SlotJob] = []  # of all who wait or run; sorting is stable
-        self._now_s = 0.0  # of the last event
-        self._next_s = INF
-        self._turns = 0
         self._cache: set[tuple[int, int]] = set()
-        self._blame = Blame()
-
-    def expect(self, workload: Workload) -> None:
-        """The simulator has read its trace: submissions are events that it sees coming."""
-        for number, spec in enumerate(workload.specs):
-            self._expected.add(number)
-            self._events.submit(spec.submit_s, number)
-        self._next_s = self._events.first_s
 
     # --- what happened ----------------------------------------------------------------------------
 
-    def arrived(self, job: Job, now_s: float) -> None:
-        """It takes part from the next event on."""
+    def _entry(self, job: Job) -> SlotJob:
+        """With the rates at which it runs, and the shares that it may get."""
         rates = {int(gpus): rate for gpus, rate in job.truth.scaling or () if rate > 0}
         if not rates:
             rates = {int(job.gpus): 1.0}
         most = min(max(rates), self._most(job))
         levels = [gpus for gpus in sorted(rates) if gpus <= most]
-        self._jobs[job.index] = SlotJob(job, rates, levels or [min(rates)])
-        self._blame.joins(job)
-        if job.index not in self._expected:
-            self._events.submit(now_s, job.index)
-            self._next_s = min(self._next_s, now_s)
+        return SlotJob(job, rates, levels or [min(rates)])
 
     @abstractmethod
     def _most(self, job: Job) -> int:
         """The most GPUs that the simulator gives to a job."""
-
-    def ended(self, job: Job) -> None:
-        """Its end is an event of the loop, unless it was not to end yet."""
-        entry = self._jobs.get(job.index)
-        if entry is None or (job.phase == DONE and entry.placed):
-            return
-        if not entry.placed:
-            self._blame.leaves(job)
-        self._drop(entry)
 
     def lost(self, job: Job, now_s: float) -> None:
         """It waits for the next event, which comes soon."""
@@ -235,7 +137,7 @@ class SlotLoop(Replanner):
         self._next_s = min(self._next_s, now_s + self._slot_s)
 
     def _drop(self, entry: SlotJob) -> None:
-        del self._jobs[entry.job.index]
+        super()._drop(entry)
         self._events.forget(entry.job.index)
         if entry in self._order:
             self._order.remove(entry)
@@ -349,45 +251,15 @@ class SlotLoop(Replanner):
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Everyone with plan and progress, and all events to come."""
-        return {
-            "jobs": [
-                (
-                    entry.job.index, entry.left, entry.held, entry.placed, entry.started,
-                    list(entry.plan.items()), entry.end_s, entry.real_end_s, entry.overhead_s,
-                )
-                for entry in self._jobs.values()
-            ],
-            "order": [entry.job.index for entry in self._order],
-            "events": self._events.state(),
-            "expected": sorted(self._expected),
-            "now_s": self._now_s,
-            "next_s": self._next_s,
-            "turns": self._turns,
-            "cache": sorted(self._cache),
-            "told": sorted(self._blame.told),
-        }  # fmt: skip
+        """Also the order of those who wait or run, and what was placed before."""
+        order = [entry.job.index for entry in self._order]
+        return {**super().snapshot(), "order": order, "cache": sorted(self._cache)}
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Take all of it up again."""
-        self._expected = set(state["expected"])
-        self._events = SlotEvents()
-        for index, *rest in state["jobs"]:
-            job = view.everyone[index]
-            self.arrived(job, view.now_s)
-            entry = self._jobs[index]
-            entry.left, entry.held, entry.placed, entry.started, plan, *ends = rest
-            entry.plan = dict(plan)
-            entry.end_s, entry.real_end_s, entry.overhead_s = ends
-            if entry.placed:
-                self._blame.leaves(job)
+        super().restore(view, state)
         self._order = [self._jobs[index] for index in state["order"]]
-        self._events = SlotEvents()
-        self._events.restore(state["events"])
-        self._now_s, self._next_s = state["now_s"], state["next_s"]
-        self._turns = state["turns"]
         self._cache = {(first, many) for first, many in state["cache"]}
-        self._blame.told = set(state["told"])
 
 
 class EdfSlots(SlotLoop):

@@ -6,7 +6,7 @@ what a job does up to the next event is one rate, because the loop looks ahead.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import log2
 from typing import Any, NamedTuple
 
@@ -15,21 +15,18 @@ from rota.core.allocation import Allocation, Slice
 from rota.core.changes import Changes, Wake
 from rota.core.events import INF
 from rota.core.jobs import DONE, Job
-from rota.core.knowledge import Knowledge
-from rota.core.topology import Topology
 from rota.core.view import View
-from rota.core.workload import Workload
-from rota.reproduce.elasticflow.loop import (
+from rota.reproduce.elasticflow.slots import (
     LARGE,
     LEAST_LEFT,
     OVERHEAD_LARGE_S,
     OVERHEAD_S,
     RESTART_LARGE_S,
     RESTART_S,
-    SlotEvents,
+    SlotReplanner,
     rate_to_be_done,
 )
-from rota.reproduce.loop import RATE, Blame, Replanner
+from rota.reproduce.loop import RATE
 
 
 class RigidAhead(NamedTuple):
@@ -71,46 +68,14 @@ class RigidJob:
         self.ran_s, self.overhead_s, self.placed, self.queue, self.end_s = state
 
 
-class RigidSlots(Replanner):
+class RigidSlots(SlotReplanner[RigidJob]):
     """The common part; a subclass decides who runs, and where."""
-
-    def __init__(self, name: str, topology: Topology, *, slot_s: float) -> None:
-        super().__init__(name, topology, Knowledge.REMAINING_WORK)
-        self.wake = Wake(on=frozenset({ev.JOB_SUBMIT}))
-        self._slot_s = slot_s
-        self._events = SlotEvents()  # submissions
-        self._expected: set[int] = set()
-        self._jobs: dict[int, RigidJob] = {}
-        self._now_s = 0.0  # of the last event
-        self._next_s = INF
-        self._turns = 0
-        self._blame = Blame()
-
-    def expect(self, workload: Workload) -> None:
-        """The simulator has read its trace: submissions are events that it sees coming."""
-        for number, spec in enumerate(workload.specs):
-            self._expected.add(number)
-            self._events.submit(spec.submit_s, number)
-        self._next_s = self._events.first_s
 
     # --- what happened ----------------------------------------------------------------------------
 
-    def arrived(self, job: Job, now_s: float) -> None:
-        """It takes part from the next event on."""
-        self._jobs[job.index] = RigidJob(job)
-        self._blame.joins(job)
-        if job.index not in self._expected:
-            self._events.submit(now_s, job.index)
-            self._next_s = min(self._next_s, now_s)
-
-    def ended(self, job: Job) -> None:
-        """Its end is an event of the loop, unless it was not to end yet."""
-        entry = self._jobs.get(job.index)
-        if entry is None or (job.phase == DONE and entry.placed):
-            return
-        if not entry.placed:
-            self._blame.leaves(job)
-        self._drop(entry)
+    def _entry(self, job: Job) -> RigidJob:
+        """With its duration in whole seconds."""
+        return RigidJob(job)
 
     def lost(self, job: Job, now_s: float) -> None:
         """It waits for the next event, which comes soon."""
@@ -124,10 +89,6 @@ class RigidSlots(Replanner):
 
     def _hurry(self, now_s: float) -> None:
         self._next_s = min(self._next_s, now_s + self._slot_s)
-
-    def _drop(self, entry: RigidJob) -> None:
-        """Forget a job; a subclass forgets more."""
-        del self._jobs[entry.job.index]
 
     # --- an event ---------------------------------------------------------------------------------
 
@@ -211,32 +172,3 @@ class RigidSlots(Replanner):
             return rate_to_be_done(left, now_s, min(ahead.end_s, next_s))
         then = work * max(LEAST_LEFT, 1 - ahead.ran_s / max(entry.duration_s, 1))
         return max(0.0, left - then) / (next_s - now_s)
-
-    # --- state ------------------------------------------------------------------------------------
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Everyone with its progress, and all submissions to come."""
-        return {
-            "jobs": [entry.state() for entry in self._jobs.values()],
-            "events": self._events.state(),
-            "expected": sorted(self._expected),
-            "now_s": self._now_s,
-            "next_s": self._next_s,
-            "turns": self._turns,
-            "told": sorted(self._blame.told),
-        }
-
-    def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Take all of it up again."""
-        self._expected = set(state["expected"])
-        for index, *rest in state["jobs"]:
-            job = view.everyone[index]
-            self.arrived(job, view.now_s)
-            self._jobs[index].restore(rest)
-            if self._jobs[index].placed:
-                self._blame.leaves(job)
-        self._events = SlotEvents()
-        self._events.restore(state["events"])
-        self._now_s, self._next_s = state["now_s"], state["next_s"]
-        self._turns = state["turns"]
-        self._blame.told = set(state["told"])

@@ -147,11 +147,7 @@ class GavelDialect(Dialect):
     ) -> Scheduler:
         """The simulator's policy."""
         name, options = self.policy(policy_text)
-        if placement_text not in (None, IN_ORDER):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {IN_ORDER!r} without options, not "
-                f"{placement_text!r}: leave --placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         rules = self._rules(name, options, topology)
         if self.params.recorded:
             kinds = sorted({node.gpu_type for node in topology.nodes})

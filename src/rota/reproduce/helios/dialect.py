@@ -6,7 +6,6 @@ Steps of one second, nodes of equal size, and a placer that consolidates. `notes
 
 from typing import ClassVar
 
-from rota.core.errors import OptionError
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
@@ -64,11 +63,7 @@ class HeliosDialect(Dialect):
         """The simulator's policy."""
         name, options = self.policy(policy_text)
         require_one_type(topology, self.name)
-        if placement_text not in (None, CONSOLIDATE):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {CONSOLIDATE!r} without options, not "
-                f"{placement_text!r}: leave --placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         return self.make(name, options, topology)
 
     def make(self, name: str, options: dict[str, str], topology: Topology) -> Scheduler:

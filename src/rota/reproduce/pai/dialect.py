@@ -6,7 +6,6 @@ preempted, so that its "FIFO" is what others call first fit or backfilling witho
 
 from typing import Any, ClassVar
 
-from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params, PriorityPolicy
@@ -65,11 +64,7 @@ class PaiDialect(Dialect):
         name, options = self.policy(policy_text)
         self.parameters(name, Params, options)
         require_one_type(topology, self.name)
-        if placement_text not in (None, COUNT):
-            raise OptionError(
-                f"dialect {self.name!r} knows one big node, which is the placement {COUNT!r} "
-                f"without options, not {placement_text!r}: leave --placement out, or --like"
-            )
+        self.require_own_placement(placement_text, instead=" (it knows one big node)")
         return PriorityScheduler(ORDERS[name](), PoolOnly(topology, seed=seed), Everyone())
 
 

@@ -84,6 +84,14 @@ class PolluxDialect(Dialect):
             "rounds": f"every {self.params.interval_s:g} s all jobs advance, then the policy "
             "decides; arrivals and freed GPUs wait for it; rounds count from second 0 of the file",
             "whole seconds": "an epoch lasts a whole number of seconds (rounded), so does a job",
+            "interference": f"{self.params.interference:.0%} slower are jobs on several nodes that "
+            "share one with another such job; "
+            + (
+                "pollux puts no two of them on one node (avoid=yes), so that it never happens to "
+                "it: see what that is worth with avoid=no"
+                if self.params.avoid
+                else "pollux does not avoid it (avoid=no)"
+            ),
             "restarts": "30 s without progress at every change of the ordered list of nodes, the "
             "first start included; they count as service",
             "batches": "tuned at each start, end of an epoch and round; only under pollux",
@@ -112,11 +120,7 @@ class PolluxDialect(Dialect):
                 f"dialect {self.name!r}: its profiles know nodes of up to {MOST_NODE_GPUS} GPUs: "
                 "give a cluster of smaller nodes, e.g. 16x4"
             )
-        if placement_text not in (None, EMPTIEST):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {EMPTIEST!r} without options, not "
-                f"{placement_text!r}: leave --placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         interval_s = self.params.interval_s
         if name == "tiresias":
             limit = self.parameters(name, TiresiasRoundsParams, options).limit

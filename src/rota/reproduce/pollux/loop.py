@@ -35,7 +35,7 @@ from rota.policies.pollux import (
     restart_factor,
     speedups,
 )
-from rota.reproduce.loop import Blame, Replanner
+from rota.reproduce.loop import Replanner, WaitingBlame
 
 TUNED = {"batch": "tuned"}
 """Configuration of an allocation on which the job chooses its batch itself."""
@@ -298,32 +298,21 @@ class PolluxRounds(Replanner):
         self.interval_s = interval_s
         self._jobs: dict[int, Job] = {}
         self._down: set[int] = set()
-        self._blame = Blame()
-        self._waiting: set[int] = set()
-
-    def _waits(self, job: Job) -> None:
-        self._waiting.add(job.index)
-        self._blame.joins(job)
-
-    def _goes(self, job: Job) -> None:
-        """It waits no more, if it did."""
-        if job.index in self._waiting:
-            self._waiting.remove(job.index)
-            self._blame.leaves(job)
+        self._blame = WaitingBlame()
 
     def arrived(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - the order is enough
         """It joins the queue."""
         self._jobs[job.index] = job
-        self._waits(job)
+        self._blame.joins(job)
 
     def ended(self, job: Job) -> None:
         """It is gone."""
         self._jobs.pop(job.index, None)
-        self._goes(job)
+        self._blame.leaves(job)
 
     def lost(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - the next round will do
         """It waits again."""
-        self._waits(job)
+        self._blame.joins(job)
 
     def node_changed(self, node: int, *, up: bool) -> None:
         """Nothing is placed on nodes that are down."""
@@ -365,12 +354,12 @@ class PolluxRounds(Replanner):
             if job.running:
                 if new is None:
                     changes.stop(job)
-                    self._waits(job)
+                    self._blame.joins(job)
                 elif new != job.allocation:
                     changes.start(job, new)
             elif new is not None:
                 changes.start(job, new)
-                self._goes(job)
+                self._blame.leaves(job)
         self._blame.tell(changes)
         return changes
 
@@ -388,18 +377,14 @@ class PolluxRounds(Replanner):
         """Order of the jobs, and what is told."""
         return {
             "jobs": list(self._jobs), "down": sorted(self._down),
-            "waiting": sorted(self._waiting),
-            "told": sorted(self._blame.told), **self.memory(),
+            **self._blame.snapshot(), **self.memory(),
         }  # fmt: skip
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Take the state of `snapshot` up again."""
         self._jobs = {index: view.everyone[index] for index in state["jobs"]}
         self._down = set(state["down"])
-        self._blame, self._waiting = Blame(), set()
-        for index in state["waiting"]:
-            self._waits(self._jobs[index])
-        self._blame.told = set(state["told"])
+        self._blame = WaitingBlame.restored(state, self._jobs)
         self.remember(state)
 
     def memory(self) -> dict[str, Any]:

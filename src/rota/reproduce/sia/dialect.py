@@ -116,11 +116,7 @@ class SiaDialect(Dialect):
         """The simulator's policy; it draws nothing."""
         del seed
         name, options = self.policy(policy_text)
-        if placement_text not in (None, CIRCLE):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {CIRCLE!r} without options, not "
-                f"{placement_text!r}: leave --placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         for fleet in fleets(topology):
             if len({node.gpus for node in fleet.nodes}) > 1:
                 raise OptionError(

@@ -119,11 +119,7 @@ class SynergyDialect(Dialect):
             order = name  # type: ignore[assignment]  # one of the orders
             mechanism = self.parameters(name, MechanismParams, options).mechanism
         _require_equal_nodes(topology)
-        if placement_text not in (None, IN_ORDER):
-            raise OptionError(
-                f"dialect {self.name!r} knows the placement {IN_ORDER!r} without options, not "
-                f"{placement_text!r}: leave --placement out, or leave --like out"
-            )
+        self.require_own_placement(placement_text)
         return LeaseRounds(
             name,
             topology,

@@ -24,6 +24,7 @@ FAULT = 500
 GONE = 410
 NOT_FOUND = 404
 CONFLICT = 409
+OPENED = "OPENED"  # not of Kubernetes: a watch has begun
 MERGE = "application/merge-patch+json"
 
 
@@ -127,6 +128,8 @@ class KubeApi:
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, KubeObject]]:
         """Changes since a version: ADDED, MODIFIED, DELETED and BOOKMARK, until the server ends it.
 
+        First comes OPENED, without an object: the server answers, and nothing need change soon.
+
         Raises:
             KubeError: with the status 410 if the version is too old, or the server is gone.
         """
@@ -143,6 +146,7 @@ class KubeApi:
                 if answer.is_error:
                     raise _refusal("WATCH", path, answer.status_code, answer.read())
                 with self._until_closed(answer):
+                    yield OPENED, {}
                     for line in answer.iter_lines():
                         if line:
                             yield _change(path, line)

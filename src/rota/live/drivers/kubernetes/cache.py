@@ -7,7 +7,7 @@ from time import monotonic
 
 from rota.core.errors import ClusterError
 from rota.core.kubernetes import part, text
-from rota.live.drivers.kubernetes.api import GONE, KubeApi, KubeError, KubeObject
+from rota.live.drivers.kubernetes.api import GONE, OPENED, KubeApi, KubeError, KubeObject
 
 log = logging.getLogger("rota.kubernetes")
 FIRST_NAP_S, LONGEST_NAP_S = 0.2, 15.0
@@ -101,20 +101,24 @@ class ObjectCache:
             try:
                 if not version:
                     version = self._list()
+                heard = False
                 for kind, item in self._api.watch(self._path, version, **self._query):
                     if self._closing.is_set():
                         return
+                    self.trouble, self.unheard_since_s = "", None
+                    if kind == OPENED:
+                        continue
                     version = text(part(item, "metadata"), "resourceVersion") or version
                     self._take(kind, item)
-                    self.trouble, self.unheard_since_s, nap_s = "", None, FIRST_NAP_S
-            except KubeError as error:
-                if error.status == GONE:
+                    heard, nap_s = True, FIRST_NAP_S
+                if not heard:  # a server that ends watches at once is not asked without a pause
+                    self._closing.wait(nap_s)
+                    nap_s = min(2 * nap_s, LONGEST_NAP_S)
+            except ClusterError as error:
+                if isinstance(error, KubeError) and error.status == GONE:
                     log.info("the watch of %s is too old: it is listed anew", self._path)
                     version = ""
                     continue
-                self._stumble(error, nap_s)
-                nap_s = min(2 * nap_s, LONGEST_NAP_S)
-            except ClusterError as error:
                 self._stumble(error, nap_s)
                 nap_s = min(2 * nap_s, LONGEST_NAP_S)
             except Exception:

@@ -47,7 +47,7 @@ class KubernetesDriver(Driver):
     """
 
     name = "kubernetes"
-    capabilities = Capabilities(fractions=False, devices=False, measured=False)
+    capabilities = Capabilities(fractions=False, devices=False, measured=False, images=True)
 
     def __init__(
         self,

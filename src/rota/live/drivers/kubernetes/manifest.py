@@ -59,9 +59,10 @@ def pod(
 ) -> dict[str, Any]:
     """The pod of one part of a run."""
     share = order.parts[rank]
-    if not options.image:
+    if not (order.launch.image or options.image):
         raise ClusterError(
-            "the job names no image, and neither does the daemon: set `kubernetes.image`"
+            "the job names no image, and neither does the daemon: set `kubernetes.image`, "
+            "or `image` of the job"
         )
     spec: dict[str, Any] = {
         "schedulerName": "rota",
@@ -111,7 +112,7 @@ def _container(
     variables = environment(store, namespace, order, share, options)
     found: dict[str, Any] = {
         "name": CONTAINER,
-        "image": options.image,
+        "image": order.launch.image or options.image,
         "command": [_literal(text) for text in words],
         "env": [{"name": name, "value": _literal(value)} for name, value in variables.items()],
         "resources": {"requests": amounts, "limits": amounts},

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from rota.core.kubernetes import machine, part, parts, pod_amounts, quantity, text
+from rota.core.launch import CONTAINER
 from rota.core.topology import NodeSpec
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.launcher import read_end
@@ -38,7 +39,8 @@ def read_node(item: KubeObject, options: KubernetesOptions) -> KubeNode | None:
     if not gpus:
         return None
     spec = machine(text(part(item, "metadata"), "name"), item, "whole")
-    spec = msgspec.structs.replace(spec, gpus=gpus)
+    able = tuple(dict.fromkeys((*spec.labels, CONTAINER)))
+    spec = msgspec.structs.replace(spec, gpus=gpus, labels=able)
     ready = any(
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in parts(status, "conditions")

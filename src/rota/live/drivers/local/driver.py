@@ -78,7 +78,7 @@ class AgentDriver(Driver):
     """
 
     name = "local"
-    capabilities = Capabilities(channels=True, files=True, secrets=True)
+    capabilities = Capabilities(channels=True, files=True, secrets=True, images=True)
 
     def __init__(
         self,

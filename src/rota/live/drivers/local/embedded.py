@@ -6,6 +6,7 @@ from pathlib import Path
 from rota.core.errors import ClusterError, NotFoundError, RotaError, UnavailableError
 from rota.core.topology import NodeSpec
 from rota.live.agent.agent import Agent
+from rota.live.agent.containers import ContainerEngine
 from rota.live.agent.health import HealthWatch
 from rota.live.agent.link import AgentLink
 from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
@@ -42,7 +43,7 @@ def _piece(driver: AgentDriver, job: str, digest: str) -> bytes:
 class EmbeddedAgent:
     """Runs an agent in threads of this process, against the driver directly."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a machine has
         self,
         driver: AgentDriver,
         root: Path,
@@ -51,11 +52,14 @@ class EmbeddedAgent:
         jobs: Path | None = None,
         devices: Sequence[str] | None = None,
         sandbox: Sandbox | None = None,
+        containers: ContainerEngine | None = None,
         check: Callable[[], str] | None = None,
         hooks: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         nodes = nodes_here(specs, devices)
-        self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox, hooks=hooks)
+        self.agent = Agent(
+            root, nodes, name="here", jobs=jobs, sandbox=sandbox, containers=containers, hooks=hooks
+        )
         self.agent.files.fetch = lambda job, digest: _piece(driver, job, digest)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)

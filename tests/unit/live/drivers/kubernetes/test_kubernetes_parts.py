@@ -165,6 +165,13 @@ def test_a_pod_asks_for_what_its_part_has_and_takes_texts_literally():
         pod("s", "jobs", run, 0, KubernetesOptions())
 
 
+def test_the_image_of_a_job_is_that_of_its_pods():
+    run = order("1.0", [("n1", 2)], run="true", setup="", image="example.org/own:2")
+    for options in (KubernetesOptions(), KubernetesOptions(image="example.org/usual:1")):
+        (container,) = pod("s", "jobs", run, 0, options)["spec"]["containers"]
+        assert container["image"] == "example.org/own:2"
+
+
 def test_who_holds_gpus():
     def holder(node, gpus, phase="Running"):
         limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
