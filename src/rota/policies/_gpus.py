@@ -180,10 +180,10 @@ class SharedGpus:
     def _suitable(self, job: Job, *, everywhere: bool = False) -> Iterator[Vertex]:
         """Nodes of a kind that the job accepts."""
         for node in self._nodes.values() if everywhere else self.nodes:
-            if self.suits(node, job):
+            if self.accepts(node, job):
                 yield node
 
-    def suits(self, node: Vertex, job: Job) -> bool:
+    def accepts(self, node: Vertex, job: Job) -> bool:
         """Is the node of a kind that the job accepts?"""
         shape = job.shape
         return (not shape.types or node.gpu_type in shape.types) and set(shape.labels) <= set(

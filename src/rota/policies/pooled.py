@@ -57,7 +57,7 @@ class Pooled(GpuSharingPolicy[PooledParams]):
         part = part_for(job)
         free: dict[str, list[SharedGpu]] = {}
         for node in gpus.nodes:
-            if gpus.suits(node, job):
+            if gpus.accepts(node, job):
                 fine = [gpu for gpu in gpus.on(node) if gpu.fits(part) and self.welcome(job, gpu)]
                 free.setdefault(node.gpu_type, []).extend(fine)
         for some in free.values():
