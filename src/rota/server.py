@@ -45,6 +45,7 @@ from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.messages import PartUsage
 from rota.live.agent.sandbox import Sandbox, may_isolate
+from rota.live.agent.usage import checked_exporter
 from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
@@ -146,7 +147,9 @@ class Assembly:
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
             if self._turn is None:  # else the next leader would not have them
-                self.daemon.uploads = UploadStore(self.folder.path / "uploads")
+                self.daemon.uploads = UploadStore(
+                    self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
+                )
                 keys = self.folder.path / "secrets.key"
                 self.daemon.vault = SecretStore(self.folder.path / "secrets", keys)
                 self.daemon.vault.copy_of(Actor(LOCAL, ADMIN), self.owner)
@@ -251,6 +254,7 @@ class Assembly:
             sandbox=self._sandbox(config), containers=self.containers,
             check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
+            exporter=checked_exporter(self.settings.local.dcgm_exporter),
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:

@@ -82,6 +82,18 @@ export function number(value, digits = 2) {
 }
 
 /**
+ * The GPUs of a job: `2`; of an elastic one what it has and takes: `4 of 1-8`, `1-8`.
+ * @param {any} job
+ * @returns {string}
+ */
+export function sized(job) {
+  if (!job.elastic) return number(job.gpus);
+  const takes = `${job.elastic.min}-${job.elastic.max}`;
+  const has = Object.values(job.nodes || {}).reduce((all, one) => all + one, 0);
+  return has ? `${number(has)} of ${takes}` : takes;
+}
+
+/**
  * @param {number} count
  * @param {string} word
  * @param {string} [several]
