@@ -66,7 +66,7 @@ class GeneralScheduler(Successor):
         self.trusted = not issubclass(policy.plan_type, ExplicitPlan)
         self.policy = policy
         self.placement = placement
-        if not self.trusted:
+        if policy.divides:
             placement.leave_sharing()
         self.knowledge = policy.knowledge
         self.wake = policy.wake

@@ -15,7 +15,7 @@ from rota.core.errors import InvariantError, PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
-from rota.core.sharing import mig_profiles
+from rota.core.sharing import GPU_LABELS, mig_profiles
 from rota.core.topology import Topology, Vertex
 from rota.core.windows import NodeWindow
 from rota.engine.blame import ROOM
@@ -372,19 +372,29 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
         node = topology.vertices[place.node] if place.node >= 0 else place
         if not node.up:
             raise InvariantError(f"{where} is on {node.name}, which is down")
-        wants_mem = job.shape.gpu_mem_gib
-        if wants_mem and place.node >= 0 and node.gpus and wants_mem > node.gpu_mem_gib + TOLERANCE:
-            held = [a for _, kind, a in allocation.extra if kind == "gpu_mem_spill_gib"]
-            if not held:
-                raise InvariantError(
-                    f"{where} is on {node.name}, whose GPUs have {node.gpu_mem_gib:g} GiB: it "
-                    f"wants {wants_mem:g}"
-                )
+        _check_gpu_memory(job, place, node, where)
+        if vertex not in allocation.vertices and allocation.vertices:
+            continue  # its CPUs may be elsewhere
         types = {place.gpu_type} if place.id else set(topology.types)
         if job.shape.types and types.isdisjoint(job.shape.types):
             raise InvariantError(f"{where} is on {place.name}: it wants {job.shape.types}")
-        if place.node >= 0 and not set(job.spec.request.labels) <= set(node.labels):
+        labels = [text for text in job.spec.request.labels if not text.startswith(GPU_LABELS)]
+        if place.node >= 0 and not set(labels) <= set(node.labels):
             raise InvariantError(f"{where} is on {node.name}, which lacks {job.shape.labels}")
+
+
+def _check_gpu_memory(job: Job, place: Vertex, node: Vertex, where: str) -> None:
+    """GPUs are large enough for what it asks for, unless a part of that is elsewhere."""
+    wants = job.shape.gpu_mem_gib
+    if wants and place.node >= 0 and node.gpus and wants > node.gpu_mem_gib + TOLERANCE:
+        if any(kind == "gpu_mem_spill_gib" for _, kind, _ in job.allocation.extra):
+            return
+        if place.id not in job.allocation.vertices:
+            return
+        raise InvariantError(
+            f"{where} is on {node.name}, whose GPUs have {node.gpu_mem_gib:g} GiB: it wants "
+            f"{wants:g}"
+        )
 
 
 def _check_pair(engine: Engine, guest: Job, where: str) -> None:
@@ -613,7 +623,10 @@ def check_reasons(
             needs = {"gpu": shape.gpus}
         true = Reason.CAPACITY
         if left.enough(needs):
-            fine = left.enough(needs, shape.types, job.spec.request.labels, shape.gpu_mem_gib)
+            labels = tuple(
+                label for label in job.spec.request.labels if not label.startswith(GPU_LABELS)
+            )
+            fine = left.enough(needs, shape.types, labels, shape.gpu_mem_gib)
             true = Reason.FRAGMENTATION if fine else Reason.CONSTRAINT
         if true != (Reason.FRAGMENTATION if reason == Reason.GANG else reason):
             raise InvariantError(

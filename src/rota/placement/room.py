@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from rota.core.allocation import Amount
+from rota.core.allocation import TERMS, Amount
 from rota.core.jobs import Shape
 from rota.core.resources import GPU_MEMORY, ResourceKind
 from rota.core.sharing import EXCLUSIVE, MIG
@@ -128,7 +128,7 @@ class Room:
         for kind, need in shape.resources.items():
             if need and kind in self.more:
                 times = min(times, _times(self.more[kind][position], need / (shape.gpus or 1)))
-            elif need and not any(kind in node.resources for node in self.nodes):
+            elif need and kind not in TERMS and not self._somewhere(kind):
                 return 0  # nobody has it
         if self.pool_mem and shape.gpus >= 1 and self.nodes[position].gpu_mem_gib:
             times = min(times, _times(self.pool_mem[position], self.nodes[position].gpu_mem_gib))
@@ -209,6 +209,9 @@ class Room:
         shared = self.shares.get(position)
         return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
 
+    def _somewhere(self, kind: str) -> bool:
+        return any(kind in node.resources for node in self.nodes)
+
     def free_gpus(self, use: Sequence[bool]) -> float:
         """The same on all of these nodes."""
         gpus: Amount = sum(compress(self.gpus, use))
@@ -221,7 +224,7 @@ class Room:
         """What is free of a kind on all nodes that are up; inf if a shortage forbids nothing."""
         free = self.more.get(kind)
         if free is None:
-            return float("inf") if any(kind in node.resources for node in self.nodes) else 0.0
+            return float("inf") if kind in TERMS or self._somewhere(kind) else 0.0
         return sum(amount for amount, up in zip(free, self.up, strict=True) if up)
 
     # --- changes ----------------------------------------------------------------------------------

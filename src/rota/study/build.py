@@ -317,9 +317,9 @@ def _ignored(topology: Topology, workload: Workload) -> list[str]:
 
 
 def _with_sharing(rates: str, topology: Topology) -> str:
-    """Where GPUs may be over-committed, that has its price."""
+    """Where GPUs have modes of sharing, sharing has its price."""
     names = {part.partition(":")[0] for part in rates.split("+")}
-    if topology.overcommits and names.isdisjoint(("sharing", "pairs")):
+    if topology.shared and names.isdisjoint(("sharing", "pairs")):
         return f"{rates}+sharing"
     return rates
 
