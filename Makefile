@@ -75,6 +75,10 @@ $(JS): scripts/js/package.json scripts/js/package-lock.json | $(CREATED)
 
 # --- What users run --------------------------------------------------------------------------
 
+.PHONY: pictures
+pictures: $(DEV) ## take the pictures of the documentation from the real pages (needs Chromium)
+	$(BIN)/python scripts/pictures.py
+
 .PHONY: demo
 demo: $(BASE) ## compare policies on a generated workload; writes build/demo/report
 	@mkdir -p $(DEMO)

@@ -292,6 +292,9 @@ class Sharing(Rates):
             for other in sharers
             if vertex in other.allocation.vertices
         ]
+        if mine.most <= 0:
+            return 0.0  # it is paused: it keeps its memory
+        others = [other for other in others if other.most > 0]
         if in_turns or self.params.rule == "max-min":
             rate = divide([mine, *others])[0] / mine.need
         elif self.params.rule == "product":
@@ -300,7 +303,8 @@ class Sharing(Rates):
                 rate *= divide([mine, other])[0] / mine.most
         else:
             there = [other for other in sharers if vertex in other.allocation.vertices]
-            rate = mine.most / mine.need * roofline(job, mine, zip(there, others, strict=True))
+            claims = [claim_on(vertex, other, other.allocation, in_turns=False) for other in there]
+            rate = mine.most / mine.need * roofline(job, mine, zip(there, claims, strict=True))
         if in_turns and others:
             rate *= 1.0 - self._tax
         spill = sum(a for v, kind, a in allocation.extra if v == vertex and kind == SPILL)
@@ -320,7 +324,7 @@ def claim_on(vertex: int, job: Job, allocation: Allocation, *, in_turns: bool) -
         elif place == vertex and kind == WEIGHT:
             weight = amount
     uses = 1.0 if in_turns else (job.truth.demand or {}).get("compute", 1.0)
-    return GpuClaim(held * uses or DUST, min(limit, max(limit, held) * uses) or DUST, weight)
+    return GpuClaim(held * uses or DUST, min(limit, max(limit, held) * uses), weight)
 
 
 def roofline(job: Job, mine: GpuClaim, others: Iterable[tuple[Job, GpuClaim]]) -> float:

@@ -22,6 +22,7 @@ from rota.engine.invariants import CapacityCheck, Invariants
 from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
 from rota.engine.source import WorkloadSource
+from rota.metrics.ledger import fold_ledger
 from rota.models.costs import Custom, FixedParams, Zero
 from rota.models.rates import Sharing, SharingParams
 from rota.policies.admission.accept_all import AcceptAll
@@ -33,6 +34,7 @@ class Explicit(DecidePolicy):
 
     name = "explicit"
     plan_type = ExplicitPlan
+    divides = True
 
     def __init__(self, where, *, wake_at=()):
         super().__init__()
@@ -354,3 +356,13 @@ def test_terms_change_without_a_restart():
     log = made.log.frame()
     moves = log.filter(log["event"] == "move")
     assert list(moves["other"]) == [only.index]
+
+
+def test_a_shared_gpu_counts_once_in_the_ledger():
+    made = build(on(0), [job("a", 1, 10), job("b", 1, 10), job("c", 1, 40)], SLICED)
+    made.run()
+    made.finish()
+    ledger = fold_ledger(made.log.frame())
+    assert ledger["capacity_gpu_s"] == pytest.approx(60.0)
+    assert ledger["useful_gpu_s"] == ledger["allocated_gpu_s"] == pytest.approx(60.0)
+    assert ledger["idle_gpu_s"] == pytest.approx(0.0)
