@@ -14,7 +14,7 @@ from rota.core.events import INF
 from rota.core.hints import NOTHING_TOLD, Hints, Learning, StepTime, TimedShape
 from rota.core.knowledge import Knowledge
 from rota.core.sharing import GPU_LABELS
-from rota.core.spec import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.spec import BAR, Behaviour, JobSpec, Request, TaskGroup
 
 __all__ = [
     "CANCELLED", "DONE", "FAILED", "HELD", "LABELLED", "OF_TYPE", "PROGRESS", "RATE", "REJECTED",
@@ -62,7 +62,7 @@ class Shape:
 
     __slots__ = (
         "apart", "cpus", "gang", "gpu_labels", "gpu_mem_gib", "gpu_mem_step_gib", "gpus", "labels",
-        "mem_gib", "number", "plain", "request", "resources", "types",
+        "mem_gib", "number", "opened", "plain", "request", "resources", "searched", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
@@ -91,6 +91,8 @@ class Shape:
             or self.gpu_mem_gib
             or self.resources
         )
+        self.opened: Shape | None = None  # the same without windows (`core.windows`), if it has any
+        self.searched = bool(self.apart) or any(label.startswith(BAR) for label in self.labels)
 
     def describe(self) -> str:
         """For messages: `8 GPUs of type v100, 4 CPUs`."""

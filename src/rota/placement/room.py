@@ -7,14 +7,12 @@ from rota.core.allocation import TERMS, Amount
 from rota.core.jobs import Shape
 from rota.core.resources import GPU_MEMORY, ResourceKind
 from rota.core.sharing import EXCLUSIVE, MIG
+from rota.core.spec import MARK
 from rota.core.topology import Vertex
 
 EPSILON = 1e-9  # fractions of GPUs and CPUs are sums of floats
 DIGITS = 9  # to which such sums are rounded, so that 1 - 0.9 leaves room for 0.1
 WHOLE = -1  # instead of the number of a GPU: whole GPUs of a node, whichever they are
-
-MARK = "#"
-"""A label that begins like this is a note of a placement to itself, never asked of a node."""
 
 
 class Room:
@@ -86,13 +84,13 @@ class Room:
         """Which nodes are of a kind that the request accepts, up or not."""
         known = self._matching.get(shape.number)
         if known is None:
-            wanted = [label for label in shape.labels if not label.startswith(MARK)]
-            if not wanted and not shape.types and not shape.gpu_mem_gib:
+            asks = shape.opened is not None or any(not n.startswith(MARK) for n in shape.labels)
+            if not asks and not shape.types and not shape.gpu_mem_gib:
                 self._matching[shape.number] = known = [True] * len(self.nodes)
                 return known
             known = self._matching[shape.number] = [
                 (not shape.types or node.gpu_type in shape.types)
-                and all(label in node.labels for label in wanted)
+                and node.suits(shape.labels)
                 and shape.gpu_mem_gib <= node.gpu_mem_gib + EPSILON
                 for node in self.nodes
             ]
