@@ -204,6 +204,8 @@ export const REASONS = {
   admission: "it was not let into the queue yet",
   dependency: "it waits for another job to end",
   backoff: "it failed, and is tried again after a while",
+  maintenance: "it would not end before the maintenance of nodes that it needs",
+  reserved: "it would not end before nodes that it needs are reserved for others",
   array: "as many of its array as may are in the queue or run",
   overhead: "it is being started, stopped or moved",
   down: "its nodes failed",
