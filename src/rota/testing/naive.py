@@ -23,7 +23,7 @@ start, stop and slow phases, lost work. The rules:
 from collections.abc import Collection, Sequence
 from math import nextafter
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -462,3 +462,42 @@ class NaiveEngine:
             if job.index not in self.level and job.phase in phases:
                 self.policy.key(job, self.now)  # asked again after every start and stop
                 self.level[job.index] = self.policy.next_change(job, self.now)
+
+
+class NaiveSharer(NamedTuple):
+    """A job on a GPU that is served in turns: it comes, has work, a weight and memory."""
+
+    submit_s: float
+    work: float
+    weight: float = 1.0
+    mem_gib: float = 0.0
+
+
+def naive_turns(sharers: Sequence[NaiveSharer], mem_gib: float) -> list[float]:
+    """When each ends on one GPU in turns: in order of arrival as memory allows, others may pass.
+
+    Between two events everybody on the GPU has its part of it by weight; nothing else is known.
+    """
+    left = [sharer.work for sharer in sharers]
+    ends = [INF] * len(sharers)
+    on: list[int] = []
+    waiting: list[int] = []
+    coming = sorted(range(len(sharers)), key=lambda i: (sharers[i].submit_s, i))
+    now = 0.0
+    while coming or on:
+        total = sum(sharers[i].weight for i in on)
+        times = [now + left[i] * total / sharers[i].weight for i in on]
+        following = min([*times, *(sharers[i].submit_s for i in coming[:1])])
+        for i in on:
+            left[i] -= (following - now) * sharers[i].weight / total
+        now = following
+        for i in [i for i in on if left[i] <= NEXT * max(1.0, sharers[i].work)]:
+            on.remove(i)
+            ends[i] = now
+        while coming and sharers[coming[0]].submit_s <= now:
+            waiting.append(coming.pop(0))
+        for i in waiting[:]:
+            if sum(sharers[k].mem_gib for k in (*on, i)) <= mem_gib:
+                waiting.remove(i)
+                on.append(i)
+    return ends

@@ -22,6 +22,7 @@ from rota.core.sharing import (
 from rota.core.topology import NodeSpec
 from rota.models.costs import Custom, FixedParams
 from rota.policies.mig_pack import divided_for, packed
+from rota.testing.naive import NaiveSharer, naive_turns
 
 SLICED = [NodeSpec("n", 1, gpu_mem_gib=40, sharing="timeslice")]
 
@@ -104,6 +105,39 @@ def test_salus_waits_for_memory_and_packs_the_fullest():
     packed_on.run(until_s=1.0)
     places = [each.allocation.vertices[0] for each in packed_on.jobs.values()]
     assert places[0] == places[1] != places[2]
+
+
+# --- against the naive engine ---------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 5), st.integers(0, 40)),
+        min_size=1,
+        max_size=8,
+    )
+)
+@settings(deadline=None)
+def test_turns_are_those_of_the_naive_engine(asked):
+    submitted = [
+        job(
+            f"j{i}", 1, float(work), at=float(at), gpu_mem_gib=float(mem), spec={"priority": weight}
+        )
+        for i, (at, work, weight, mem) in enumerate(asked)
+    ]
+    for policy, weighted in (
+        ("olympian:slices=weighted,sharers=0", True),
+        ("salus:inside=fair", False),
+    ):
+        naive = naive_turns(
+            [
+                NaiveSharer(at, work, weight if weighted else 1, mem)
+                for at, work, weight, mem in asked
+            ],
+            40.0,
+        )
+        done = ends(engine(policy, submitted, SLICED))
+        assert [done[f"j{i}"] for i in range(len(asked))] == pytest.approx(naive)
 
 
 # --- olympian -------------------------------------------------------------------------------------
