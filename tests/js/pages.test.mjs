@@ -10,7 +10,7 @@ const { niceTicks, valueAt } = await load("chart.js");
 const { ageShare, hueOf, Palette, ramp } = await load("colours.js");
 const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
-const { bytes, clock, duration, lasting, number, plural, round, sinceStart } = await load("format.js");
+const { bytes, clock, duration, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
 const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
@@ -44,6 +44,9 @@ test("numbers are as people write them", () => {
   assert.equal(number(undefined), "–");
   assert.equal(plural(1, "job"), "1 job");
   assert.equal(plural(2, "job"), "2 jobs");
+  assert.equal(sized({ gpus: 2, elastic: null, nodes: {} }), "2");
+  assert.equal(sized({ gpus: 1, elastic: { min: 1, max: 8 }, nodes: {} }), "1-8");
+  assert.equal(sized({ gpus: 1, elastic: { min: 1, max: 8 }, nodes: { a: 3, b: 1 } }), "4 of 1-8");
   assert.equal(bytes(1536), "1.5 KiB");
   const now = new Date(2026, 4, 6, 12).getTime() / 1000;
   assert.equal(clock(now, now), "12:00");

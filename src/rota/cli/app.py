@@ -68,6 +68,8 @@ COMMANDS = {
     "nodes": ("rota.cli.nodes:nodes", "List the nodes, or remove some."),
     "drain": ("rota.cli.nodes:drain", "Drain a node: nothing new starts there."),
     "undrain": ("rota.cli.nodes:undrain", "Put a drained node back into use."),
+    "maintenance": ("rota.cli.windows:maintenance", "Plan times in which nodes are out of use."),
+    "reserve": ("rota.cli.windows:reserve", "Reserve nodes for users or queues."),
     "queues": ("rota.cli.nodes:queues", "List the queues."),
     "tls": ("rota.cli.tls:tls", "Make certificates for the daemon and its machines."),
     "secret": ("rota.cli.secret:secret", "Keep passwords and keys for jobs."),

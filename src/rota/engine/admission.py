@@ -48,6 +48,7 @@ class AdmissionQueue:
         return self._never[number]
 
     def _too_large(self, asked: Shape) -> str | None:
+        asked = asked.opened or asked  # windows end
         shape = asked if self._must_have is None else self._must_have(asked)
         message = self.placement.never(shape)
         least = asked.request.sizes[0]

@@ -66,7 +66,7 @@ class GeneralScheduler(Successor):
         self.trusted = not issubclass(policy.plan_type, ExplicitPlan)
         self.policy = policy
         self.placement = placement
-        if not self.trusted:
+        if policy.divides:
             placement.leave_sharing()
         self.knowledge = policy.knowledge
         self.wake = policy.wake
@@ -103,6 +103,7 @@ class GeneralScheduler(Successor):
         self._kind: type[PlacementPlan] | None = None
         self._guests: Guests = {}
         self._returned: set[int] = set()  # whose places were given back before the event came
+        self._reshaped = False  # windows let jobs use other nodes: to policies the cluster changed
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def expect(self, workload: Workload) -> None:
@@ -121,7 +122,7 @@ class GeneralScheduler(Successor):
         released, self._refused = self._refused, False
         if self.admissions.timed:
             released |= self.admissions.admission.tick(view)
-        nodes = False
+        nodes, self._reshaped = self._reshaped, False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if not subject.terminal and self.admissions.enter(subject, view, entry):
@@ -169,6 +170,18 @@ class GeneralScheduler(Successor):
         self._waits(job, +1)
         if self._hears is not None:
             self._hears.submitted(job, now_s)
+
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:
+        """For an account of those who wait it leaves and comes again."""
+        known = job.index in self._queue
+        if known:
+            self._waits(job, -1)
+            if self._hears is not None:
+                self._hears.ended(job, now_s)
+        job.shape = shape
+        if known:
+            self._enters(job, now_s)
+            self._dirty = self._reshaped = True
 
     def _waits(self, job: Job, sign: int) -> None:
         number = job.shape.number
@@ -335,7 +348,7 @@ class GeneralScheduler(Successor):
                 if not blame.get(number):
                     continue
                 reason = 0
-            elif (shape := self._shape_of[number]).gpus > free:
+            elif (shape := self._shape_of[number]).gpus > free and shape.opened is None:
                 reason = CAPACITY
             elif not trusted or placement.fits(shape):
                 reason = ORDER

@@ -9,7 +9,7 @@ from rota.core.allocation import host_of
 from rota.core.changes import ON_EVERY_EVENT, ROUNDING, Changes
 from rota.core.errors import PolicyError
 from rota.core.events import INF, JOB_DONE, JOB_SUBMIT, LEVEL, TIMER, Event
-from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
+from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
@@ -195,6 +195,22 @@ class PriorityScheduler(Successor):
         if self._ages:
             self._again.append(entry)
         return self.packer.index.push_waiting(entry)
+
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:  # noqa: ARG002
+        """It waits among those of another shape from now on; LEVEL tells to look again."""
+        index = self.packer.index
+        entry = index.entries.get(job.index)
+        job.shape = shape
+        if entry is None:
+            return
+        queued = entry.where == IN_QUEUE
+        if queued:
+            index.drop_waiting(entry)
+        entry.shape = shape
+        if queued:
+            index.push_waiting(entry)
+            self.packer.stuck = None
+            self.packer.forget_failures()
 
     def _gone(self, job: Job, dirty: set[int], now_s: float) -> None:
         allocation = job.allocation

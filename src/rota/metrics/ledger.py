@@ -10,6 +10,9 @@
   as few nodes as it needs (see `fragmentation`; whatever reasons were given);
 - `lost_gpu_s`: work thrown away by stops and failures, times the GPUs that the job asked for; it
   was useful when it was done, and is listed because it had to be done again.
+
+A GPU that jobs share counts once, also where they hold more of it than there is (in turns, or at
+the same time).
 """
 
 import numpy as np
@@ -19,6 +22,8 @@ from rota.core.eventlog import Bools, Floats, Ints, add_up
 from rota.core.log import Record
 from rota.metrics.fragmentation import fragmented
 from rota.metrics.history import OVER, OVERHEAD, RUNS, History, read_history
+
+_DUST = 1e-6  # parts of GPUs are floats
 
 
 def fold_ledger(
@@ -33,6 +38,11 @@ def fold_ledger(
     idle = _capacity(history)  # less what is used: one by one, they are large
     capacity = float(idle @ length_s)
     used, extra = (_taken(history, state, length_s, idle) for state in (RUNS, OVERHEAD))
+    twice = _overcommitted(history)
+    if twice is not None:
+        idle += twice
+        over = float(twice @ length_s)
+        used, extra = max(used - over, 0.0), extra - max(over - used, 0.0)
     unused = float(idle @ length_s)
     scattered = fragmented(history)
     return {
@@ -75,6 +85,30 @@ def _timeline(history: History, spans: Bools) -> Floats:
     )
     gpus: Floats = np.cumsum(change, out=change)
     return gpus
+
+
+def _overcommitted(history: History) -> Floats | None:
+    """GPUs that jobs hold beyond those that there are, after every row; None: there are none."""
+    spans = np.flatnonzero((history.held > 0) & (history.allocation >= 0))
+    which, at = history.slices.of(history.allocation[spans])
+    vertex = history.slices.vertex[at]
+    on_gpu = ~np.isin(vertex, history.vertices.number)  # only what is above GPUs is defined
+    if not on_gpu.any():
+        return None
+    spans, vertex, amount = spans[which][on_gpu], vertex[on_gpu], history.slices.amount[at][on_gpu]
+    rows = np.concatenate([history.row[spans], history.until_row[spans]])
+    gpus = np.concatenate([vertex, vertex])
+    change = np.concatenate([amount, -amount])
+    order = np.lexsort((change > 0, rows, gpus))  # who leaves goes first
+    rows, gpus, change = rows[order], gpus[order], change[order]
+    held = np.cumsum(change)  # of a GPU: all begin and end with nothing
+    over = np.where(held > 1 + _DUST, held - 1, 0.0)
+    if not over.any():
+        return None
+    before = np.append(0.0, over[:-1])
+    before[np.append(True, gpus[1:] != gpus[:-1])] = 0.0
+    total: Floats = np.cumsum(np.bincount(rows, over - before, minlength=len(history.time_s)))
+    return total
 
 
 def _capacity(history: History) -> Floats:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from packed_columns import unpacked
 from rota.cli.movie import watch
 from rota.core.errors import InputError, OptionError
 from rota.metrics.history import read_history
-from rota.report.columns import unpacked
 from rota.report.data import queue
 from rota.report.lanes import gantt
 from rota.report.source import read_source
