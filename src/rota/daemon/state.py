@@ -252,15 +252,22 @@ class ClusterState:
 
     def compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:
         """The scheduler of a configuration, on the nodes of the cluster or on others."""
-        parts = Parts.named(
+        parts = self._parts(scheduling, topology or self.cluster.topology)
+        self._refuse_impossible(parts)
+        return parts.scheduler(patient=self._patient)
+
+    def may_preempt(self) -> bool:
+        """Does the policy stop jobs, or not declare that it never does?"""
+        return self._parts(self.scheduling, self.cluster.topology).policy.preemptive is not False
+
+    def _parts(self, scheduling: Scheduling, topology: Topology) -> Parts:
+        return Parts.named(
             scheduling.policy,
-            topology or self.cluster.topology,
+            topology,
             placement=scheduling.placement,
             admission=scheduling.admission,
             seed=scheduling.seed,
         )
-        self._refuse_impossible(parts)
-        return parts.scheduler(patient=self._patient)
 
     def _refuse_impossible(self, parts: Parts) -> None:
         """What the backend cannot do is refused now, not when it is needed."""
