@@ -75,6 +75,10 @@ $(JS): scripts/js/package.json scripts/js/package-lock.json | $(CREATED)
 
 # --- What users run --------------------------------------------------------------------------
 
+.PHONY: pictures
+pictures: $(DEV) ## take the pictures of the documentation from the real pages (needs Chromium)
+	$(BIN)/python scripts/pictures.py
+
 .PHONY: demo
 demo: $(BASE) ## compare policies on a generated workload; writes build/demo/report
 	@mkdir -p $(DEMO)
@@ -124,6 +128,7 @@ bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/load.py --jobs 50000
 	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/reports.py
 
 # Steps are counted, not timed: `make test` compares them with the table, too.
 .PHONY: bench-table

@@ -62,6 +62,7 @@ from rota.wire import (
     TrialAnswer,
     TrialOutcome,
     WhyPart,
+    WindowInfo,
 )
 
 WAITING = {"HELD", "PENDING"}
@@ -94,6 +95,7 @@ class FakeService:
         self._sessions: dict[str, SessionInfo] = {}
         self._browsers = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
+        self._windows = {}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
         }
@@ -380,6 +382,27 @@ class FakeService:
         with self._change("undrain"):
             self._node(node).state = "up"
             return self._nodes[node]
+
+    def windows(self):
+        with self._look():
+            return list(self._windows.values())
+
+    def add_window(self, asked, actor):
+        with self._change("add_window"):
+            if asked.name in self._windows:
+                raise ConflictError(f"there is a window {asked.name!r} already")
+            made = WindowInfo(
+                name=asked.name or "maintenance-1", kind=asked.kind, state="planned",
+                nodes=asked.nodes, gpus=4, start=1.0, by=actor.name,
+            )  # fmt: skip
+            self._windows[made.name] = made
+            return made
+
+    def remove_window(self, name, actor):
+        with self._change("remove_window"):
+            if name not in self._windows:
+                raise NotFoundError(f"there is no maintenance or reservation {name!r}")
+            del self._windows[name]
 
     def remove_node(self, node, actor):
         with self._change("remove_node"):

@@ -175,12 +175,14 @@ def job_file(gpus=1, *, estimate=None, queue="", name="", **rest):
     )  # fmt: skip
 
 
-def make_loop(store_path, world, *, policy="fifo-skip", nodes=(4, 4), **options):
+def make_loop(
+    store_path, world, *, policy="fifo-skip", admission="accept-all", nodes=(4, 4), **options
+):
     """`nodes` is (nodes, GPUs each) or a list of `NodeSpec`."""
     store = Store(store_path, durable=False)
     store.epoch_unix = 0.0
     return DaemonLoop(
-        store, ScriptedDriver(world), Scheduling(policy=policy),
+        store, ScriptedDriver(world), Scheduling(policy=policy, admission=admission),
         Topology(nodes) if isinstance(nodes, list) else Topology.uniform(*nodes),
         clock=lambda epoch, reached: ScriptedClock(world), **options,
     )  # fmt: skip

@@ -8,11 +8,28 @@ job that imports `rota.job` loads nothing else.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.notebook import Comparison, Experiment, Result, compare, load, simulate
+    from rota.notebook import (
+        Comparison,
+        Experiment,
+        Result,
+        compare,
+        load,
+        performance_report,
+        simulate,
+    )
 
     __version__: str
 
-__all__ = ["Comparison", "Experiment", "Result", "__version__", "compare", "load", "simulate"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Result",
+    "__version__",
+    "compare",
+    "load",
+    "performance_report",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

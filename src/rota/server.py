@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.messages import PartUsage
 from rota.live.agent.sandbox import Sandbox, may_isolate
+from rota.live.agent.usage import checked_exporter
 from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
@@ -70,6 +72,16 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         scheduling = msgspec.structs.replace(scheduling, priority_classes=tenants.classes)
     check_permissions(settings.permissions, scheduling.tenants())
     return topology, scheduling
+
+
+def dated(scheduling: Scheduling, epoch_unix: float) -> Scheduling:
+    """Months of a budget are those of the calendar: say when second 0 was, once and for all."""
+    kind, _, options = scheduling.admission.partition(":")
+    keys = options.split(",")
+    if kind != "budget" or "per=month" not in keys or any(k.startswith("start=") for k in keys):
+        return scheduling
+    start = datetime.fromtimestamp(epoch_unix, UTC).replace(tzinfo=None).isoformat()
+    return msgspec.structs.replace(scheduling, admission=f"{scheduling.admission},start={start}")
 
 
 class LeadersTurn(msgspec.Struct, frozen=True):
@@ -108,6 +120,7 @@ class Assembly:
             store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
+            scheduling = dated(scheduling, store.epoch_unix)
             tokens = Tokens(store)
             self.owner = self._find_owner(tokens)
             self.accounts = Accounts(store, settings.isolation, settings.socket_users, self.owner)
@@ -128,7 +141,7 @@ class Assembly:
             tokens.local_file(self.folder.token, self.owner)
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
-                complete=lambda settings: declared(settings)[1],
+                complete=lambda settings: dated(declared(settings)[1], store.epoch_unix),
                 provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
             self.daemon.on_submit = self.accounts.ensure
@@ -137,7 +150,9 @@ class Assembly:
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
             if self._turn is None:  # else the next leader would not have them
-                self.daemon.uploads = UploadStore(self.folder.path / "uploads")
+                self.daemon.uploads = UploadStore(
+                    self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
+                )
                 keys = self.folder.path / "secrets.key"
                 self.daemon.vault = SecretStore(self.folder.path / "secrets", keys)
                 self.daemon.vault.copy_of(Actor(LOCAL, ADMIN), self.owner)
@@ -257,6 +272,7 @@ class Assembly:
             sandbox=self._sandbox(config), containers=self.containers,
             check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
+            exporter=checked_exporter(self.settings.local.dcgm_exporter),
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:

@@ -858,6 +858,48 @@ class Choices(msgspec.Struct):
     placements: list[str]
 
 
+class NewWindow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Nodes that are kept free for a time: for maintenance, or for users and queues.
+
+    Times are Unix seconds. Who would not end before the start does not start there; jobs without a
+    time limit or an estimate may run for ever.
+    """
+
+    kind: Literal["maintenance", "reservation"]
+    nodes: Annotated[list[str], Meta(max_length=10_000)] = []
+    gpus: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="Instead of nodes: whole nodes with so many.")
+    ] = 0
+    start: Annotated[float, Meta(ge=0, le=1e11)] | None = None  # None: now
+    end: Annotated[float, Meta(ge=0, le=1e11)] | None = None  # None: until it is removed
+    users: Annotated[list[str], Meta(max_length=1_000)] = []
+    queues: Annotated[list[str], Meta(max_length=1_000)] = []
+    at_start: Annotated[
+        Literal["wait", "preempt"],
+        Meta(description="What becomes of jobs of others that are still there."),
+    ] = "wait"
+    name: Annotated[str, Meta(max_length=63)] = ""
+    note: Annotated[str, Meta(max_length=500)] = ""
+
+
+class WindowInfo(msgspec.Struct, kw_only=True):
+    """A maintenance or a reservation. `state`: planned or active. Times are Unix seconds."""
+
+    name: str
+    kind: str
+    state: str
+    nodes: list[str]
+    gpus: float
+    start: float
+    end: float | None = None  # until it is removed
+    users: list[str] = []
+    queues: list[str] = []
+    at_start: str = "wait"
+    note: str = ""
+    by: str = ""
+    jobs: list[str] = []  # of others, that run there and do not say that they end before
+
+
 class DrainQuery(msgspec.Struct, omit_defaults=True):
     """How to drain a node."""
 
@@ -1044,6 +1086,13 @@ PATH_PARTS = {
     ),
     "node": PathPart(
         "node", re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "Name of the node.", "n1", "nodes"
+    ),
+    "window": PathPart(
+        "window",
+        re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,62}"),
+        "Name of the maintenance or reservation.",
+        "maintenance-1",
+        "maintenance ls",
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
@@ -1329,6 +1378,22 @@ DRAIN_NODE = Operation(
 UNDRAIN_NODE = Operation(
     name="undrain_node", method="POST", path=f"{PREFIX}/nodes/{{node}}/undrain", role=OPERATOR,
     tag="cluster", answer=NodeInfo, about="The node afterwards.", errors=(409,),
+)  # fmt: skip
+LIST_WINDOWS = Operation(
+    name="list_windows", path=f"{PREFIX}/windows", role=VIEWER, tag="cluster",
+    answer=list[WindowInfo], about="By their start.",
+)  # fmt: skip
+ADD_WINDOW = Operation(
+    name="add_window", method="POST", path=f"{PREFIX}/windows", role=OPERATOR, tag="cluster",
+    body=NewWindow,
+    examples={"a reservation": {"kind": "reservation", "gpus": 8, "users": ["alice"]}},
+    answer=WindowInfo, status=201, about="The window.", errors=(409,),
+    again=False,  # the second time its name would be taken
+)  # fmt: skip
+REMOVE_WINDOW = Operation(
+    name="remove_window", method="DELETE", path=f"{PREFIX}/windows/{{window}}", role=OPERATOR,
+    tag="cluster", answer=type(None), status=204, about="It is gone.",
+    again=False,  # the second time it would not be found
 )  # fmt: skip
 NODE_HISTORY = Operation(
     name="node_history", path=f"{PREFIX}/nodes/{{node}}/history", role=VIEWER, tag="cluster",

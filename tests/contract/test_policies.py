@@ -25,6 +25,7 @@ VARIANTS = {
     "gittins learning": variant("gittins", warmup=2),
     "qssf history": variant("qssf", estimate="history"),
     "qssf user": variant("qssf", estimate="user", strict=False),
+    "gandiva turns": variant("gandiva", slice_s=300.0, pack=False, migrate=False, grow=False),
     "sjf strict": variant("sjf", strict=True),
     "drf preemptive": variant("drf", preemptive=True),
     "synergy las tune": variant("synergy", order="las", mechanism="tune"),

@@ -3,7 +3,9 @@
 import pytest
 
 from rota.core.errors import OptionError
+from rota.core.log import Record
 from rota.core.topology import Topology
+from rota.metrics.history import read_history
 from rota.reproduce.deepboot.dialect import DeepBootDialect, DeepBootDialectParams
 from rota.reproduce.deepboot.recipe import RECIPE
 from rota.reproduce.recipe import CheckVerdict
@@ -47,11 +49,12 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(policy, tmp_path)
     config = RunConfig(
         trace=str(shared("reference/deepboot/small-2h.csv")), cluster="16x4", policy=policy,
         format=f"deepboot:profiles={profiles}", like="deepboot", limit=100,
-        mtbf=40_000, mttr=600,
+        mtbf=2.0, mttr=0.2,
     )  # fmt: skip
     saved = tmp_path / "run.snapshot"
     whole = simulate(config)
     simulate(config, freeze=Freeze(1_391.5, saved))
     resumed = simulate(config, resume=saved)
+    assert len(read_history(whole.log).rows_of(Record.EVICTED)) > 0  # nodes fail, too
     assert resumed.jobs.equals(whole.jobs)
     assert resumed.summary["completed"] == 100

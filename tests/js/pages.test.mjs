@@ -10,13 +10,15 @@ const { niceTicks, valueAt } = await load("chart.js");
 const { ageShare, hueOf, Palette, ramp } = await load("colours.js");
 const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
-const { bytes, clock, duration, lasting, number, plural, round, sinceStart } = await load("format.js");
+const { bytes, clock, duration, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
+const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
 const { troubles } = await load("page-overview.js");
 const { judge } = await load("page-policy.js");
 const { asJob, fieldOf } = await load("page-submit.js");
 const { logTicks, spanTicks } = await load("report.js");
+const { blockWidth } = await load("queue-line.js");
 const { compareKeys } = await load("sheet.js");
 const { Span } = await load("span.js");
 const { sentence, waits } = await load("story.js");
@@ -42,6 +44,9 @@ test("numbers are as people write them", () => {
   assert.equal(number(undefined), "–");
   assert.equal(plural(1, "job"), "1 job");
   assert.equal(plural(2, "job"), "2 jobs");
+  assert.equal(sized({ gpus: 2, elastic: null, nodes: {} }), "2");
+  assert.equal(sized({ gpus: 1, elastic: { min: 1, max: 8 }, nodes: {} }), "1-8");
+  assert.equal(sized({ gpus: 1, elastic: { min: 1, max: 8 }, nodes: { a: 3, b: 1 } }), "4 of 1-8");
   assert.equal(bytes(1536), "1.5 KiB");
   const now = new Date(2026, 4, 6, 12).getTime() / 1000;
   assert.equal(clock(now, now), "12:00");
@@ -216,4 +221,46 @@ test("why a job waited, in a sentence", () => {
   assert.deepEqual(waits(fates, 0), [["capacity", 3600], ["order", 60]]);
   assert.equal(sentence(waits(fates, 0), 2), "waited 1h 01m: not enough GPUs are free (1h 00m), other jobs are first (1m 00s); stopped 2 times for others");
   assert.equal(sentence(waits(fates, 1), 0), "did not wait");
+});
+
+const playback = () => {
+  const bars = { job: [0, 1, 0, 0], node: [0, 1, 0, 1], lane: [0, 0.5, 0, 0], lanes: [2, 0.5, 2, 1], start: [10, 20, 30, 40], length: [20, 100, 10, 5], overhead: [0, 0, 1, 0] };
+  const waits = { job: [0, 1, 2], from: [0, 5, 7], length: [10, 15, 1000], reason: [1, 2, 1] };
+  const events = { time: [10, 20, 40], what: [0, 0, 2], job: [0, 1, 0], other: [-1, -1, -1] };
+  return new Playback({ nodes: [{ name: "a", gpus: 2 }, { name: "b", gpus: 1 }] }, bars, waits, events, 3, [0, 5, 7], [45, 120, NaN]);
+};
+const state = (play) => [[...play.owners], [...play.taking], play.busy, play.active, play.line(), play.over()];
+
+test("a moment is the same, whichever way one comes to it", () => {
+  const forward = playback();
+  for (let at = 0; at <= 200; at += 2.5) {
+    forward.seek(at);
+    const direct = playback();
+    direct.seek(at);
+    assert.deepEqual(state(forward), state(direct), String(at));
+  }
+  for (const at of [100, 25, 31, 0, 44]) {
+    forward.seek(at);
+    const direct = playback();
+    direct.seek(at);
+    assert.deepEqual(state(forward), state(direct), String(at));
+  }
+});
+
+test("who has what, who waits, what was decided", () => {
+  const play = playback();
+  play.seek(9);
+  assert.deepEqual(state(play), [[0, 0, 0], [0, 0, 0], 0, 0, [0, 1, 2], 0]);
+  play.seek(25);
+  assert.deepEqual(state(play), [[1, 1, 2], [0, 0, 0], 2.5, 2, [2], 0]);
+  play.seek(30);
+  assert.deepEqual([...play.taking], [1, 1, 0], "it is being moved");
+  assert.deepEqual(play.latest(5), [1, 0]);
+  assert.deepEqual([play.nextEvent(20), play.nextEvent(40)], [40, null]);
+  assert.deepEqual([play.nodesAt(0, 40), play.nodesAt(0, 39)], [[1], []]);
+  assert.equal(play.changes(), null);
+  play.seek(46);
+  assert.deepEqual([...play.changes()].sort(), [0, 1, 2]);
+  assert.equal(play.over(), 1);
+  assert.ok(blockWidth(8) > blockWidth(1) && blockWidth(10_000) === blockWidth(256));
 });

@@ -11,6 +11,7 @@ from rota.core.errors import NotFoundError
 from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.wire import (
+    ADD_WINDOW,
     AUDIT_QUEUES,
     CALL_AGENT,
     CHECK_HEALTH,
@@ -27,9 +28,11 @@ from rota.wire import (
     LIST_NODES,
     LIST_QUEUES,
     LIST_TOKENS,
+    LIST_WINDOWS,
     NODE_HISTORY,
     RELOAD,
     REMOVE_NODE,
+    REMOVE_WINDOW,
     RENEW_NODE,
     REVOKE_TOKEN,
     SYNC_AGENT,
@@ -47,6 +50,7 @@ from rota.wire import (
     MadeToken,
     NewInvitation,
     NewToken,
+    NewWindow,
     NodeEvent,
     NodeInfo,
     QueueInfo,
@@ -56,6 +60,7 @@ from rota.wire import (
     TokenInfo,
     TrialAnswer,
     WhatIf,
+    WindowInfo,
 )
 
 
@@ -70,6 +75,24 @@ def drain_node(call: ApiCall, node: str, query: DrainQuery) -> NodeInfo:
     """Start nothing more on a node; what runs there may end, or is preempted with `stop`."""
     deadline_s = None if query.deadline_s is UNSET else query.deadline_s
     return call.service.drain(node, call.actor, stop=query.stop, deadline_s=deadline_s)
+
+
+@serves(LIST_WINDOWS)
+def list_windows(call: ApiCall) -> list[WindowInfo]:
+    """List maintenance and reservations that are planned or going on."""
+    return call.service.windows()
+
+
+@serves(ADD_WINDOW)
+def add_window(call: ApiCall, body: NewWindow) -> WindowInfo:
+    """Plan a maintenance, or reserve nodes for users and queues."""
+    return call.service.add_window(body, call.actor)
+
+
+@serves(REMOVE_WINDOW)
+def remove_window(call: ApiCall, window: str) -> None:
+    """Give up a maintenance or a reservation, or end it early."""
+    call.service.remove_window(window, call.actor)
 
 
 @serves(NODE_HISTORY)

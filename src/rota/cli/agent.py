@@ -119,6 +119,14 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "there are real GPUs), off, or a command whose first line of output is the reason.",
 )
 @click.option(
+    "--dcgm-exporter",
+    metavar="URL",
+    default="",
+    envvar="ROTA_DCGM_EXPORTER",
+    help="Read how busy GPUs are from a DCGM exporter, http://localhost:9400/metrics; by default "
+    "nvidia-smi tells, and dcgmi of GPUs that it does not know.",
+)
+@click.option(
     "--prolog",
     metavar="CMD",
     default="",
@@ -153,7 +161,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     from rota.live.agent.agent import Agent
     from rota.live.agent.health import HealthWatch, make_check, make_hooks
     from rota.live.agent.link import AgentLink
-    from rota.live.agent.usage import UsageWatch
+    from rota.live.agent.usage import UsageWatch, checked_exporter
     from rota.sdk.place import checked_urls
 
     _log_to_stderr()
@@ -161,6 +169,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     root = options["root"] or Path.home() / ".local" / "state" / "rota-agent"
     node = _node(options)
     check = make_check(options["health_check"])
+    exporter = checked_exporter(options["dcgm_exporter"])
     transport = _transport(server, root, node.spec.name, options)
     stopped = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -178,7 +187,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     def work() -> None:
         log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
         link.start()
-        UsageWatch(worker.watched, worker.measured_usage).start()
+        UsageWatch(worker.watched, worker.measured_usage, exporter=exporter).start()
         if check is not None:
             HealthWatch(check, worker.checked).start()
         stopped.wait()

@@ -41,10 +41,14 @@ _FORMAT = click.option(
 @click.option("--all", is_flag=True,
               help="Every job of the run in DIR: seconds waited, by reason.")  # fmt: skip
 @_FORMAT
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path),
+    help="Also write the story of a job in DIR as a page.",
+)  # fmt: skip
 @server_options
 def explain(
-    *, place: str | None, job: str | None, all: bool, output: str, server: str | None,  # noqa: A002
-    token_file: str | None,
+    *, place: str | None, job: str | None, all: bool, output: str, html: Path | None,  # noqa: A002
+    server: str | None, token_file: str | None,
 ) -> None:  # fmt: skip
     """Tell why a JOB waits or waited, in parts that add up.
 
@@ -57,6 +61,7 @@ def explain(
       rota explain http://cluster:7842 17
       rota explain out 17
       rota explain out 17 -o json
+      rota explain out 17 --html job.html
       rota explain out --all -o csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     if all:
@@ -67,6 +72,13 @@ def explain(
     asked, source = (place, None) if job is None else (job, place)
     if source is not None and not source.startswith(_URLS):
         found = _from_folder(Path(source)).explain_folder(Path(source), asked)
+        if html is not None:
+            from rota.report.explain_page import write_story_page
+
+            page = write_story_page(found, html, ["rota", *sys.argv[1:]])
+            click.echo(f"page: {page}", err=True)
+    elif html is not None:
+        raise click.UsageError("--html is for runs in folders: rota explain DIR JOB --html FILE")
     else:
         with connect(source or server, token_file) as rota:
             found = rota.explain(job_id(rota, asked))

@@ -13,6 +13,7 @@ from rota.cli.client import (
     JOB,
     LONG_PATIENCE_S,
     clean,
+    complete_jobs,
     connect,
     job_id,
     server_options,
@@ -37,7 +38,7 @@ SETTLED = 50  # looks
 
 
 @click.command("exec", cls=WithCommand, options_metavar="[OPTIONS]")
-@click.argument("job", metavar="JOB [-- COMMAND...]")
+@click.argument("job", metavar="JOB [-- COMMAND...]", shell_complete=complete_jobs)
 @click.option("-t/-T", "--tty/--no-tty", default=None,
               help="Give it a terminal; by default if this is one.")  # fmt: skip
 @click.option("-n", "--no-stdin", is_flag=True, help="Pass nothing to its standard input.")

@@ -120,6 +120,12 @@ _RUN = (
           help="Mean hours between failures of a node; needs --mttr."),
     _text("--mttr", metavar="H", type=Finite(min=0, min_open=True),
           help="Mean hours to repair a node."),
+    _text("--maintenance", metavar="M", multiple=True,
+          help="Nodes out of use for a time: nodes=n[0-3],start=8h,for=2h[,at-start=preempt]; may "
+               "be repeated."),
+    _text("--reserve", metavar="R", multiple=True,
+          help="Nodes for a user or queue alone: gpus=16,start=8h,for=1d,user=ann (or nodes=..., "
+               "queue=...); may be repeated."),
     _text("--measure", metavar="W",
           help="Jobs in the summary: ids=A:B (B not included) or after=T (seconds)."),
     click.option("--check", is_flag=True, help="Verify every invariant at every event (slower)."),

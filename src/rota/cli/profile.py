@@ -18,11 +18,26 @@ from rota.core.errors import InputError
     "-o", "--output", default="profiles", show_default=True, type=click.Path(path_type=Path),
     metavar="DIR", help="Folder of profiles; the application gets a folder there.",
 )  # fmt: skip
+@click.option(
+    "--pairs", type=click.Path(path_type=Path), metavar="FILE",
+    help="Measure pairs instead: a file with a line NAME: COMMAND for each application.",
+)  # fmt: skip
+@click.option(
+    "--gpu-type", default="", metavar="TYPE", help="With --pairs: what the GPUs here are called."
+)
 @click.option("--force", is_flag=True, help="Replace an older profile.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @DEBUG
 def profile(
-    sizes: str, seconds: float, name: str, output: Path, *, force: bool, command: tuple[str, ...]
+    sizes: str,
+    seconds: float,
+    name: str,
+    output: Path,
+    pairs: Path | None,
+    gpu_type: str,
+    *,
+    force: bool,
+    command: tuple[str, ...],
 ) -> None:
     """Measure how a real job scales: run COMMAND here with a few numbers of GPUs.
 
@@ -30,16 +45,37 @@ def profile(
     (`step_s`, `sync_s` and `batch`, or `throughput`), and is ended after --seconds. The profile is
     what `--format pollux:profiles=DIR` reads.
 
-    \b
-    Example:
-      rota profile --sizes 1,2,4 -- python train.py --gpus {n}
-    """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.study.measure import measure, write_profile
+    With --pairs, every application of a file runs alone and beside each other on the same GPUs (as
+    many as the first of --sizes). The result, DIR/pairs.json, is what `--rates pairs:table=FILE`
+    reads; jobs name their application in the column `model`.
 
+    \b
+    Examples:
+      rota profile --sizes 1,2,4 -- python train.py --gpus {n}
+      rota profile --pairs applications.txt --sizes 1 --gpu-type v100
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.study.measure import (
+        measure,
+        measure_pairs,
+        read_commands,
+        write_pairs,
+        write_profile,
+    )
+
+    if bool(command) == (pairs is not None):
+        raise InputError("give a command after --, or a file with --pairs, and not both")
     try:
         numbers = [int(part) for part in sizes.split(",")]
     except ValueError as error:
         raise InputError(f"--sizes {sizes}: give numbers such as 1,2,4") from error
+    if pairs is not None:
+        both = measure_pairs(
+            read_commands(pairs), gpus=numbers[0], seconds=seconds, told=click.echo
+        )
+        file = output / "pairs.json"
+        made = write_pairs(both, file, gpus=numbers[0], gpu_type=gpu_type, force=force)
+        click.echo(f"written: {made}")
+        return
     found = measure(
         command,
         numbers,

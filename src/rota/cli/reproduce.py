@@ -97,7 +97,9 @@ def ls(output: str) -> None:
 def _carry_out(name: str) -> click.Command:
     """The command of a recipe, or of all."""
 
-    @click.command(name, epilog="Results: verdict.json, checks.csv, a folder per run, inputs.")
+    @click.command(
+        name, epilog="Results: report.html, verdict.json, checks.csv, a folder per run, inputs."
+    )
     @click.option(
         "--scale", type=click.Choice(["small", "paper"]), default="small", show_default=True,
         help="Size of the runs: under two minutes, or as in the paper.",
@@ -152,6 +154,7 @@ def _possible(data: Path | None) -> list[str]:
 
 
 def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Reproduction":
+    from rota.report.study_pages import reproduction_page, write_study_page
     from rota.reproduce.recipe import Scale
     from rota.reproduce.run import find_recipe, own_files, settle
     from rota.reproduce.run import reproduce as carry_out
@@ -176,6 +179,7 @@ def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Reproduct
             told=lambda _, done, total: bar(done, total),
         )
         if place is not None:
+            write_study_page(reproduction_page(report, ["rota", *sys.argv[1:]]), place.path)
             settle(place.path, target)
     return report
 

@@ -1,5 +1,6 @@
 """`rota robust`."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -109,9 +110,10 @@ def robust(
       rota robust jobs.csv --cluster 16x8 --policy srtf --policy las \\
           --costs zero,suspend,pollux30 -o costs
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.report.study_pages import REPORT, robust_page, write_study_page
     from rota.study.config import RunConfig
     from rota.study.folder import OutputFolder
-    from rota.study.robustness import FILES, trace_curves, vary
+    from rota.study.robustness import FILES, VARIED, trace_curves, vary
 
     if values["cluster"] is None:
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
@@ -125,10 +127,13 @@ def robust(
             config, policy, axis, folder.path, by=by, repeat=repeat, workers=workers, told=bar
         )
         drawn = _draw(curves, folder.path)
+        page = robust_page(curves, VARIED[curves.axis.kind], ["rota", *sys.argv[1:]])
+        write_study_page(page, folder.path)
     warn_about(curves.warnings)
     _show(curves)
     if drawn:
         click.echo(f"picture: {output / drawn}", err=True)
+    click.echo(f"report: {output / REPORT}", err=True)
 
 
 def _workers(trace: str, runs: int) -> int | None:

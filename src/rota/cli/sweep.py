@@ -96,6 +96,7 @@ def sweep(spec: Path, output: Path | None, **values: Any) -> int:
 
 
 def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
+    from rota.report.study_pages import REPORT, sweep_page, write_study_page
     from rota.study.sweep.run import load_sweep
     from rota.study.sweep.run import sweep as run
     from rota.study.sweep.store import SWEEP
@@ -122,11 +123,13 @@ def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
         )
         return INTERRUPTED
     warn_about(outcome.warnings)
+    write_study_page(sweep_page(outcome, ["rota", *sys.argv[1:]]), output)
     click.echo(
         f"{outcome.ran:,} runs done, {outcome.found:,} found, {len(outcome.failures):,} failed: "
         f"{output / 'results.csv'}",
         err=True,
     )
+    click.echo(f"report: {output / REPORT}", err=True)
     return _report(outcome, as_json=values["json"], failures=False)
 
 

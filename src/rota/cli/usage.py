@@ -32,6 +32,10 @@ def _keys() -> tuple[str, ...]:
 @click.option("--since", metavar="DAY", type=DAY, help="From this day on (UTC): 2026-03-01.")
 @click.option("--until", metavar="DAY", type=DAY, help="Until this day, which is not counted.")
 @click.option(
+    "--month", metavar="MONTH", type=click.DateTime(["%Y-%m"]),
+    help="Only this month of the calendar (UTC): 2026-03.",
+)  # fmt: skip
+@click.option(
     "--price", metavar="PRICE", multiple=True,
     help="Money for a GPU-hour: 2.5, or by type: a100=2.5. May be repeated.",
 )  # fmt: skip
@@ -59,17 +63,22 @@ def usage(log: str, output: str, **values: Any) -> int:
     Examples:
       rota usage jobs.txt
       rota usage jobs.txt --by account --by month --price 2.1
-      rota usage jobs.txt --by queue --since 2026-03-01 --until 2026-04-01 -o csv
+      rota usage jobs.txt --by queue --month 2026-03 -o csv
       rota usage http://127.0.0.1:7690 --by queue --by user
       rota usage jobs.txt --by queue --by month --budget vision=1000 --budget speech=400
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.cli.show import warn
     from rota.study.replay.changes import parse_quota
     from rota.study.replay.sizing import parse_price
-    from rota.study.usage import UsageQuestion, fold_usage, over_budget
+    from rota.study.usage import UsageQuestion, fold_usage, next_month, over_budget
     from rota.traces.read import read_trace
 
     days = {key: values[key].date() for key in ("since", "until") if values[key] is not None}
+    if values["month"] is not None:
+        if days:
+            raise click.UsageError("--month stands for --since and --until: give one of both")
+        first = values["month"].date()
+        days = {"since": first, "until": next_month(first)}
     prices = tuple(parse_price(text) for text in values["price"])
     budgets = tuple(parse_quota(text) for text in values["budget"])
     by = tuple(dict.fromkeys(values["by"]))

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
@@ -20,6 +21,8 @@ class Admission(Stateful):
     Parameters: ClassVar[type[Params]] = Params
     trivial: ClassVar[bool] = False
     """Accepts everything and counts nothing: the engine need not ask."""
+    timed: bool = False
+    """Time alone may let held jobs in: see `tick` and `next_s`."""
 
     def __init__(self, params: Params | None = None) -> None:
         self.params: Any = params if params is not None else self.Parameters()
@@ -35,6 +38,14 @@ class Admission(Stateful):
     def why(self, job: Job, view: View) -> str:  # noqa: ARG002 - part of the interface
         """What a job that it holds waits for, in words; empty: the reason says it all."""
         return ""
+
+    def tick(self, view: View) -> bool:  # noqa: ARG002 - part of the interface
+        """Told the time before anything else, if it is `timed`: are held jobs to be asked again?"""
+        return False
+
+    def next_s(self, view: View) -> float:  # noqa: ARG002 - part of the interface
+        """When it wants to be told the time, if nothing happens before."""
+        return INF
 
     def entered(self, job: Job) -> None:
         """It is in the queue."""

@@ -79,7 +79,7 @@ def why_unwritten(error: OSError, otherwise: str) -> str:
 
 EXTRAS = {
     "solve": ("highspy", "scipy"),
-    "plot": ("matplotlib",),
+    "plot": ("matplotlib", "PIL"),
     "server": (
         "alembic", "anyio", "cryptography", "httpx2", "prometheus_client", "jwt", "sqlalchemy",
         "starlette", "structlog", "uvicorn",

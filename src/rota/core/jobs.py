@@ -13,7 +13,8 @@ from rota.core.errors import KnowledgeError
 from rota.core.events import INF
 from rota.core.hints import NOTHING_TOLD, Hints, Learning, StepTime, TimedShape
 from rota.core.knowledge import Knowledge
-from rota.core.spec import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.sharing import GPU_LABELS
+from rota.core.spec import BAR, Behaviour, JobSpec, Request, TaskGroup
 
 __all__ = [
     "CANCELLED", "DONE", "FAILED", "HELD", "LABELLED", "OF_TYPE", "PROGRESS", "RATE", "REJECTED",
@@ -60,8 +61,8 @@ class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
     __slots__ = (
-        "apart", "cpus", "gang", "gpu_mem_gib", "gpu_mem_step_gib", "gpus", "labels", "mem_gib",
-        "number", "plain", "request", "resources", "types",
+        "apart", "cpus", "gang", "gpu_labels", "gpu_mem_gib", "gpu_mem_step_gib", "gpus", "labels",
+        "mem_gib", "number", "opened", "plain", "request", "resources", "searched", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
@@ -76,7 +77,10 @@ class Shape:
         self.gpu_mem_step_gib = max((g.gpu_mem_step_gib for g in request.groups), default=0.0)
         self.resources = request.resources
         self.types = request.gpu_types
+        self.gpu_labels = tuple(label for label in request.labels if label.startswith(GPU_LABELS))
         self.labels = request.labels
+        if self.gpu_labels:
+            self.labels = tuple(each for each in self.labels if each not in self.gpu_labels)
         self.apart = sum(group.count for group in request.groups) if request.apart else 0
         self.plain = not (
             self.cpus
@@ -87,6 +91,8 @@ class Shape:
             or self.gpu_mem_gib
             or self.resources
         )
+        self.opened: Shape | None = None  # the same without windows (`core.windows`), if it has any
+        self.searched = bool(self.apart) or any(label.startswith(BAR) for label in self.labels)
 
     def describe(self) -> str:
         """For messages: `8 GPUs of type v100, 4 CPUs`."""

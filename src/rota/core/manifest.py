@@ -45,6 +45,14 @@ class FileManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
+    def chunk_sizes(self) -> dict[str, int]:
+        """Bytes of each piece."""
+        return {
+            digest: min(CHUNK, file.size - number * CHUNK)
+            for file in self.files
+            for number, digest in enumerate(file.chunks)
+        }
+
     def check(self) -> None:
         """Raise an `InputError` unless it can become a folder, and nothing but that."""
         seen: set[str] = set()

@@ -102,6 +102,9 @@ class DecidePolicy(Policy[P]):
         """Fill `view.plan()`: placed jobs run, everything else waits."""
         raise NotImplementedError
 
+    divides: ClassVar[bool] = False
+    """It divides GPUs into MIG instances itself: jobs may ask for parts of such GPUs."""
+
     keeps_unnamed: bool = False
     """Plans are changes: running jobs that they do not name go on, and nobody leaves for another
     job unless the plan says so (`stop`, `displace`)."""

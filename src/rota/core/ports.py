@@ -8,7 +8,7 @@ import msgspec
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes, Wake
 from rota.core.events import INF, Event
-from rota.core.jobs import Behaviour, Job, JobSpec, Request
+from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
@@ -274,6 +274,10 @@ class Scheduler(Protocol):
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:  # noqa: ARG002
         """Events that `step` gets later: only the reasons that they change."""
         return None
+
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:  # noqa: ARG002
+        """From now on a job is placed by this request: other windows bar it (`core.windows`)."""
+        job.shape = shape
 
     def rank(self, job: Job) -> tuple[Any, int]:
         """The place of a waiting job in the queue: smaller ones come first."""

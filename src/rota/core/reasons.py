@@ -20,6 +20,8 @@ class Reason(IntEnum):
     UNKNOWN = 11  # the log that a schedule comes from does not tell
     BACKOFF = 12  # it failed, and is tried again after a while
     ARRAY = 13  # as many of its array are in the queue or run as may be at once
+    MAINTENANCE = 14  # it would not end before nodes that it needs are taken out of use
+    RESERVED = 15  # it would not end before nodes that it needs are another's
 
     @property
     def label(self) -> str:

@@ -42,6 +42,9 @@ WEIGHT = "gpu_weight"
 """How much of a contended GPU a job gets beside others; without it what the job holds."""
 INSTANCE = "mig "
 """`mig 3g.20gb@4 of 4g.20gb@0+3g.20gb@4`: an instance, and the layout of its GPU."""
+AFFINITY, APART, ALONE = "gpu-affinity:", "gpu-anti-affinity:", "gpu-exclusion:"
+GPU_LABELS = (AFFINITY, APART, ALONE)
+"""Labels of requests that are about the GPU and who else is on it, not about nodes."""
 DUST = 1e-6
 
 

@@ -15,6 +15,10 @@ from rota.core.sensitivity import Sensitivity
 
 DUST = 1e-9  # parts of GPUs are floats
 LONGEST_BACKOFF_S = 3600.0
+MARK = "#"
+"""A label that begins like this is a note for placements, never a label of a node."""
+BAR = f"{MARK}!"
+"""A label that begins like this says: not on the nodes of this window (`core.windows`)."""
 
 
 class TaskGroup(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from rota.core.errors import ClusterSpecError
 from rota.core.resources import BUILT_IN, ResourceKind
 from rota.core.sharing import MIG, MODES, OVERCOMMITS, mig_profiles
 from rota.core.signals import Signal
+from rota.core.spec import MARK
 
 NODE = "node"
 DEVICE = "gpu"
@@ -41,7 +42,7 @@ class Vertex:
 
     __slots__ = (
         "closed", "cpus", "epoch", "gpu_mem_gib", "gpu_type", "gpus", "id", "labels", "level",
-        "mem_gib", "name", "node", "parent", "resources", "sharing", "up",
+        "mem_gib", "name", "node", "parent", "resources", "sharing", "up", "windows",
     )  # fmt: skip
 
     def __init__(self, vertex_id: int, level: str, name: str, parent: int) -> None:
@@ -61,11 +62,19 @@ class Vertex:
         self.up = True
         self.closed = False  # up, but nothing more is to be started there (drained, not heard of)
         self.epoch = 0  # events about a vertex never go stale
+        self.windows: tuple[str, ...] = ()  # labels that bar jobs from this node: `core.windows`
 
     @property
     def open(self) -> bool:
         """Jobs may be started there."""
         return self.up and not self.closed
+
+    def suits(self, labels: Iterable[str]) -> bool:
+        """Has it all labels of a request, and is in no window that bars it?"""
+        return all(
+            label not in self.windows if label.startswith(MARK) else label in self.labels
+            for label in labels
+        )
 
     def __repr__(self) -> str:
         return f"Vertex({self.id}, {self.level}:{self.name}, gpus={self.gpus})"

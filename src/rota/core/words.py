@@ -18,6 +18,8 @@ TEXTS = {
     Reason.DOWN: "the node under it failed",
     Reason.BACKOFF: "it failed, and is tried again after a while",
     Reason.ARRAY: "as many of its array as may are in the queue or run",
+    Reason.MAINTENANCE: "it would not end before the maintenance of nodes that it needs",
+    Reason.RESERVED: "it would not end before nodes that it needs are reserved for others",
 }
 """What each reason means, while it holds."""
 

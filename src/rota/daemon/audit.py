@@ -10,7 +10,15 @@ from hashlib import sha256
 import msgspec
 
 from rota.core.words import counted
-from rota.live.inputs import Input, JobRequest, NodeRequest, Noted, Reconfigured, Submitted
+from rota.live.inputs import (
+    Input,
+    JobRequest,
+    NodeRequest,
+    Noted,
+    Reconfigured,
+    Submitted,
+    WindowChange,
+)
 
 BEGINNING = ""  # the digest before the first line
 
@@ -47,6 +55,10 @@ def acts_of(inputs: Iterable[Input], owners: Mapping[int, str]) -> Iterator[tupl
                 yield by, f"{what} job {job}"
             case NodeRequest(what, node, by):
                 yield by, f"{what} node {node}"
+            case WindowChange(by, window, _) if window is not None:
+                yield by, f"add {window.kind} {window.name}"
+            case WindowChange(by, remove=name):
+                yield by, f"remove maintenance or reservation {name}"
             case Reconfigured(config, _, by) if config is not None:
                 yield by, "change the configuration"
             case Reconfigured(forget=gone, by=by) if gone:

@@ -44,7 +44,7 @@ class JobSituation(msgspec.Struct):
             state_of(job),
             reason_of(job, state.projection, state.engine.view),
             state.projection.messages.get(job.index, ""),
-            state.engine.scheduler.why_held(job, state.engine.view) if job.phase == HELD else "",
+            _kept_by(state, job),
             [other.id for other in state.engine.ahead_of(job)[:FEW]],
             state.engine.arrivals.blockers(job) if job.phase == HELD else [],
             [str(i) for i in state.projection.preempted_by.get(job.index, [])],
@@ -72,6 +72,16 @@ class JobSituation(msgspec.Struct):
             waits_for=self.blockers,
             sizes=sizes,
         )
+
+
+def _kept_by(state: ClusterState, job: Job) -> str:
+    """What admission waits for, or which windows bar it from nodes."""
+    engine = state.engine
+    if job.phase == HELD:
+        return engine.scheduler.why_held(job, engine.view)
+    if engine.calendar is None or job.reason not in (Reason.MAINTENANCE, Reason.RESERVED):
+        return ""
+    return f"{TEXTS[Reason(job.reason)]} ({engine.calendar.why(job)})"
 
 
 def waiting_parts(log: "pl.DataFrame", index: int) -> list[WhyPart]:

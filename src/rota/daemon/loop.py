@@ -33,6 +33,7 @@ from rota.live.inputs import (
     JobRequest,
     NodeRequest,
     Reconfigured,
+    WindowChange,
     root,
 )
 from rota.live.mailbox import LaterError, Mailbox, PendingCall
@@ -181,7 +182,7 @@ class DaemonLoop:
             inputs, answer = call.act()
             known = self.state.engine.jobs
             jobs = {root(known[item.job]) for item in inputs if isinstance(item, JobRequest)}
-            nodes = any(isinstance(item, NodeRequest) for item in inputs)
+            nodes = any(isinstance(item, NodeRequest | WindowChange) for item in inputs)
             change = next((item for item in inputs if isinstance(item, Reconfigured)), None)
             if not draft.admits(jobs, nodes=nodes) or (change and self._change):
                 raise LaterError  # noqa: TRY301 - as above

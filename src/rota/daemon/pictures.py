@@ -10,6 +10,8 @@ from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
+from rota.core.windows import NodeWindow
+from rota.core.words import duration
 from rota.daemon.projection import Projection
 from rota.engine.executor import on_cluster
 from rota.jobfile.model import GpuRange
@@ -176,8 +178,15 @@ def places(job: Job, topology: Topology) -> dict[str, float]:
     return held
 
 
-def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
-    """All nodes that were not removed, with who is on them."""
+def picture_nodes(
+    view: View, cluster: LiveCluster, windows: Iterable[NodeWindow] = ()
+) -> list[NodeInfo]:
+    """All nodes that were not removed, with who is on them and what is planned for them."""
+    planned: dict[str, list[str]] = {}
+    for window in windows:
+        text = _planned(window, cluster.now_s)
+        for name in window.nodes:
+            planned.setdefault(name, []).append(text)
     machines = cluster.nodes.by_name
     used: Counter[str] = Counter()
     jobs: dict[str, list[str]] = {}
@@ -203,7 +212,7 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
             cpus=node.cpus,
             mem_gib=node.mem_gib,
             jobs=jobs.get(node.name, []),
-            why=machines[node.name].why,
+            why="; ".join(filter(None, [machines[node.name].why, *planned.get(node.name, ())])),
             stopping=list(dict.fromkeys(run.job.id for run in ending.get(node.name, ()))),
             stopping_s=_longest(ending.get(node.name, ())),
             clear_in_s=_until(machines[node.name].clear_at_s, cluster.now_s),
@@ -212,6 +221,15 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
         for node in view.topology.nodes
         if not machines[node.name].removed
     ]
+
+
+def _planned(window: NodeWindow, now_s: float) -> str:
+    """`maintenance in 2h`, `reserved for ann, 30m left`."""
+    whom = ", ".join((*window.users, *window.queues))
+    what = "maintenance" if window.kind == "maintenance" else f"reserved for {whom}"
+    if window.start_s > now_s:
+        return f"{what} in {duration(window.start_s - now_s)}"
+    return what if window.end_s == INF else f"{what}, {duration(window.end_s - now_s)} left"
 
 
 def _until(at_s: float | None, now_s: float) -> float | None:

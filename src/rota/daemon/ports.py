@@ -37,6 +37,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NewWindow,
     NodeEvent,
     NodeInfo,
     Operation,
@@ -49,6 +50,7 @@ from rota.wire import (
     TrialAnswer,
     UsageSummary,
     WhatIf,
+    WindowInfo,
 )
 
 
@@ -192,6 +194,18 @@ class Service(Protocol):
         self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
     ) -> NodeInfo:
         """Start nothing more there; `stop`: and preempt what runs there, at the deadline if any."""
+        ...
+
+    def windows(self) -> list[WindowInfo]:
+        """Maintenance and reservations, by their start."""
+        ...
+
+    def add_window(self, asked: NewWindow, actor: Actor) -> WindowInfo:
+        """Plan a maintenance, or reserve nodes."""
+        ...
+
+    def remove_window(self, name: str, actor: Actor) -> None:
+        """Give one up, or end it early."""
         ...
 
     def node_history(self, node: str) -> list[NodeEvent]:

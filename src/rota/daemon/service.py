@@ -72,6 +72,8 @@ from rota.daemon.submissions import (
 )
 from rota.daemon.tokens import Tokens
 from rota.daemon.uploads import UploadStore
+from rota.daemon.windows import made as made_window
+from rota.daemon.windows import picture_window
 from rota.engine.parts import make_policy
 from rota.jobfile.arrays import expanded
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
@@ -85,6 +87,7 @@ from rota.live.inputs import (
     Noted,
     Reconfigured,
     Submitted,
+    WindowChange,
 )
 from rota.live.mailbox import LaterError, PendingCall
 from rota.live.nodes import NodeRecord
@@ -124,6 +127,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NewWindow,
     NodeEvent,
     NodeInfo,
     Operation,
@@ -136,6 +140,7 @@ from rota.wire import (
     TrialAnswer,
     UsageSummary,
     WhatIf,
+    WindowInfo,
 )
 
 if TYPE_CHECKING:
@@ -825,7 +830,11 @@ class Daemon:
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes."""
-        return self._ask(lambda: picture_nodes(self.state.engine.view, self.state.cluster))
+        return self._ask(
+            lambda: picture_nodes(
+                self.state.engine.view, self.state.cluster, self.state.windows.values()
+            )
+        )
 
     def drain(
         self, node: str, actor: Actor, *, stop: bool = False, deadline_s: float | None = None
@@ -854,6 +863,51 @@ class Daemon:
         at_s = None if deadline_s is None else self.state.cluster.now_s + deadline_s
         wanted: list[Input] = [NodeRequest(what, name, actor.name, at_s)] if changes else []
         return wanted, lambda: self._picture_node(name)
+
+    def windows(self) -> list[WindowInfo]:
+        """Maintenance and reservations, by their start."""
+
+        def read() -> list[WindowInfo]:
+            found = sorted(self.state.windows.values(), key=lambda one: (one.start_s, one.name))
+            return [self._picture_window(window.name) for window in found]
+
+        return self._ask(read)
+
+    def add_window(self, asked: NewWindow, actor: Actor) -> WindowInfo:
+        """Plan a maintenance, or reserve nodes."""
+
+        def act() -> tuple[list[Input], Callable[[], WindowInfo]]:
+            state = self.state
+            if not state.engine.scheduler.trusted:
+                raise ConflictError(
+                    f"policy {state.engine.scheduler.name!r} chooses GPUs itself and keeps to no "
+                    f"maintenance or reservation: choose another policy first"
+                )
+            now_s, epoch = state.cluster.now_s, self.store.epoch_unix
+            present = state.windows.values()
+            window = made_window(asked, present, state.engine.view, now_s, epoch, actor.name)
+            change = WindowChange(by=actor.name, add=window)
+            return [change], lambda: self._picture_window(window.name)
+
+        return self._do(act)
+
+    def remove_window(self, name: str, actor: Actor) -> None:
+        """Give one up, or end it early."""
+
+        def act() -> tuple[list[Input], Callable[[], None]]:
+            if name not in self.state.windows:
+                raise NotFoundError(
+                    f"there is no maintenance or reservation {name!r}: see `rota maintenance ls` "
+                    f"and `rota reserve ls`"
+                )
+            return [WindowChange(by=actor.name, remove=name)], lambda: None
+
+        self._do(act)
+
+    def _picture_window(self, name: str) -> WindowInfo:
+        state = self.state
+        window = state.windows[name]
+        return picture_window(window, state.engine.view, state.cluster.now_s, self.store.epoch_unix)
 
     def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
@@ -901,7 +955,9 @@ class Daemon:
         return node
 
     def _picture_node(self, name: str) -> NodeInfo:
-        nodes = picture_nodes(self.state.engine.view, self.state.cluster)
+        nodes = picture_nodes(
+            self.state.engine.view, self.state.cluster, self.state.windows.values()
+        )
         return next(info for info in nodes if info.name == name)
 
     def queues(self) -> list[QueueInfo]:

@@ -112,6 +112,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prolog: str = ""  # a command before each job on the daemon's own nodes; see `rota agent`
     epilog: str = ""  # and one after it
     containers: ContainerMode = "auto"  # what runs images there: auto, podman, apptainer or off
+    dcgm_exporter: str = ""  # read there how busy GPUs are; empty: nvidia-smi and dcgmi
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -176,6 +177,7 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     undeclared_queues: bool | None = None  # jobs may name other queues; none: if none is declared
     max_priority: int | None = None  # the highest priority of a job; none: any
     max_jobs: int = 10_000  # jobs of one user that are held, wait or run
+    upload_gib: float = 100.0  # files that one user has sent for jobs and that are still kept
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

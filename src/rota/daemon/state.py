@@ -1,6 +1,6 @@
 """The state that the journal determines: the engine, its cluster, and the configuration."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -12,6 +12,7 @@ from rota.core.launch import Launch
 from rota.core.log import Row
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
+from rota.core.windows import NodeWindow
 from rota.daemon.forgotten import Forgotten, still_needed
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
@@ -23,7 +24,7 @@ from rota.jobfile.convert import to_behaviour, to_launch, to_spec
 from rota.live.clock import ClusterClock
 from rota.live.cluster import LiveCluster
 from rota.live.driver import Driver
-from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
+from rota.live.inputs import Batch, Noted, Reconfigured, Submitted, WindowChange
 from rota.live.mailbox import Mailbox
 from rota.live.nodes import extended
 from rota.models.speeds import MeasuredSpeeds
@@ -95,6 +96,7 @@ class ClusterState:
         self._files = files
         self._patient = patient
         self._launches: dict[int, Launch] = {}
+        self._windowed = False
         topology = Topology(growth[0], levels, growing=True)
         for group in growth[1:]:
             topology.extend(group)
@@ -129,6 +131,8 @@ class ClusterState:
         for item in batch.inputs:
             if isinstance(item, Submitted):
                 self.submit(item.first, item.count)
+            elif isinstance(item, WindowChange):
+                self._change_windows(item)
         self.cluster.deliver(batch.inputs, self.engine.jobs)
         self.engine.advance()
         for item in batch.inputs:
@@ -209,6 +213,15 @@ class ClusterState:
         engine.hand_over(self.compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
 
+    def _change_windows(self, change: WindowChange) -> None:
+        engine = self.engine
+        engine.view.now_s = max(engine.view.now_s, self.cluster.now_s)
+        if change.add is not None:
+            engine.add_window(change.add)
+        elif change.remove in engine.schedule().windows:
+            engine.remove_window(change.remove, change.by)
+        self._windowed = bool(self.windows)
+
     def _grow(self, nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
         """Take nodes in; those that are new."""
         grown = extended(self.growth, nodes)
@@ -222,6 +235,8 @@ class ClusterState:
             self.cluster.nodes.retired(old, new)
         self.cluster.topology.extend(grown.new)
         self.cluster.grown()
+        if self.engine.calendar is not None:
+            self.engine.calendar.cover()
         self.engine.view.up_gpus += sum(spec.gpus for spec in grown.new)
         return grown.new
 
@@ -254,7 +269,13 @@ class ClusterState:
         """The scheduler of a configuration, on the nodes of the cluster or on others."""
         parts = self._parts(scheduling, topology or self.cluster.topology)
         self._refuse_impossible(parts)
-        return parts.scheduler(patient=self._patient)
+        made = parts.scheduler(patient=self._patient)
+        if self._windowed and not made.trusted:
+            raise OptionError(
+                f"policy {made.name!r} chooses GPUs itself and keeps to no maintenance or "
+                f"reservation: remove those first (`rota maintenance ls`, `rota reserve ls`)"
+            )
+        return made
 
     def may_preempt(self) -> bool:
         """Does the policy stop jobs, or not declare that it never does?"""
@@ -268,6 +289,12 @@ class ClusterState:
             admission=scheduling.admission,
             seed=scheduling.seed,
         )
+
+    @property
+    def windows(self) -> Mapping[str, NodeWindow]:
+        """Maintenance and reservations, by name."""
+        calendar = self.engine.calendar
+        return {} if calendar is None else calendar.windows
 
     def _refuse_impossible(self, parts: Parts) -> None:
         """What the backend cannot do is refused now, not when it is needed."""

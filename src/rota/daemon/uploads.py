@@ -17,17 +17,20 @@ import msgspec
 
 from rota.core.errors import InputError, NotFoundError, UnavailableError
 from rota.core.manifest import CHUNK, DIGEST, DIGITS, UPLOAD, FileManifest
-from rota.wire import Actor
+from rota.wire import USER, Actor
 
 PRIVATE = 0o700
+QUOTA = 100 << 30  # bytes
 KEPT_S = 14 * 86_400.0  # that a piece stays which no unfinished job needs
 
 
 class UploadStore:
     """A folder with the files of all users."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, quota: int = QUOTA) -> None:
         self._folder = folder
+        self._quota = quota  # bytes of one user
+        self._used: dict[str, int] = {}  # by folder of a user, once it was counted
 
     def plan(self, manifest: FileManifest, owner: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing; none: it is kept."""
@@ -35,6 +38,8 @@ class UploadStore:
         home = home_of(owner)
         wanted = dict.fromkeys(digest for file in manifest.files for digest in file.chunks)
         missing = [digest for digest in wanted if not _touched(self._folder / home / digest)]
+        sizes = manifest.chunk_sizes()
+        self._refuse_too_much(home, sum(sizes.get(digest, 0) for digest in missing), owner)
         if not missing:
             self._write(self._folder / home / manifest.id, msgspec.json.encode(manifest))
         return home + manifest.id, missing
@@ -46,6 +51,8 @@ class UploadStore:
                 f"piece {digest[:12]}: these {len(data):,} bytes are others, or too many: send it "
                 "again"
             )
+        if not (self._folder / home_of(owner) / digest).exists():
+            self._refuse_too_much(home_of(owner), len(data), owner)
         self._write(self._folder / home_of(owner) / digest, data)
 
     def read(self, upload: str, digest: str) -> bytes:
@@ -72,6 +79,22 @@ class UploadStore:
                 "send it first (`rota submit --upload DIR` does)"
             )
 
+    def _refuse_too_much(self, home: str, more: int, owner: Actor) -> None:
+        """What one user keeps here would fill the disk of all."""
+        if owner.role != USER or not more:
+            return
+        if home not in self._used:
+            folder = self._folder / home
+            found = folder.iterdir() if folder.is_dir() else ()
+            self._used[home] = sum(path.stat().st_size for path in found)
+        if self._used[home] + more > self._quota:
+            raise InputError(
+                f"upload: {owner.name} keeps {self._used[home] / 2**30:.3g} GiB here, and "
+                f"{more / 2**30:.3g} more would exceed {self._quota / 2**30:.3g} "
+                "(permissions.upload_gib): send less (.rotaignore), or wait: files that no "
+                f"unfinished job needs go after {KEPT_S / 86_400:g} days"
+            )
+
     def prune(self, needed: Collection[str]) -> int:
         """Remove what nobody has needed for long; `needed`: uploads of unfinished jobs."""
         kept: set[Path] = set()
@@ -86,6 +109,7 @@ class UploadStore:
             if path not in kept and path.stat().st_mtime < time.time() - KEPT_S:
                 path.unlink(missing_ok=True)
                 gone += 1
+        self._used.clear()
         return gone
 
     def _all(self) -> Iterator[Path]:
@@ -106,6 +130,8 @@ class UploadStore:
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(path)
+            if path.parent.name in self._used:
+                self._used[path.parent.name] += len(data)
         except OSError as error:
             part.unlink(missing_ok=True)
             raise UnavailableError(

@@ -7,6 +7,7 @@ from rota.core import machine
 from rota.core.admission import Admission
 from rota.core.changes import Changes
 from rota.core.errors import PolicyError
+from rota.core.events import INF
 from rota.core.jobs import Job, Shape
 from rota.core.reasons import Reason
 from rota.core.view import View
@@ -31,6 +32,7 @@ class AdmissionQueue:
         self.admission = admission
         self.placement = placement
         self.open = admission.trivial
+        self.timed = admission.timed
         self.held: list[Job] = []
         self._inside: set[int] = set()
         self._never: dict[int, str | None] = {}
@@ -46,6 +48,7 @@ class AdmissionQueue:
         return self._never[number]
 
     def _too_large(self, asked: Shape) -> str | None:
+        asked = asked.opened or asked  # windows end
         shape = asked if self._must_have is None else self._must_have(asked)
         message = self.placement.never(shape)
         least = asked.request.sizes[0]
@@ -120,6 +123,10 @@ class AdmissionQueue:
                 still.append(job)
         self.held = still
         return entering
+
+    def next_s(self, view: View) -> float:
+        """When admission wants to be told the time, if that matters to anybody."""
+        return self.admission.next_s(view) if self.held or self._inside else INF
 
     def why(self, job: Job, view: View) -> str:
         """What a job that is held here waits for, in words; empty: the reason says it all."""

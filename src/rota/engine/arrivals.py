@@ -16,6 +16,7 @@ from rota.core.jobs import (
     TaskGroup,
 )
 from rota.core.knowledge import Knowledge
+from rota.core.windows import barred, bars
 
 
 class Arrivals:
@@ -49,7 +50,9 @@ class Arrivals:
         if shape is None:
             shape = self._shape_by_value.get(request)
             if shape is None:
+                opened = self.shape(barred(request, ())) if bars(request.labels) else None
                 shape = Shape(len(self.shapes), request)
+                shape.opened = opened
                 self.shapes.append(shape)
                 self._shape_by_value[request] = shape
             if shape.request is request:  # ids of other equal objects may be reused after they die

@@ -12,6 +12,9 @@ then free. The first that is true counts:
 4. `fragmentation`: those have enough, but there is no place for it: the free GPUs are spread over
    nodes in another way than its placement allows.
 
+Before all of these come `maintenance` and `reserved`: a window (`rota.core.windows`) bars it from
+nodes, and it would fit if it did not, or bars it from all that it could ever use.
+
 Only requests whose tasks are placed one by one (each on a node of its own) have parts that could
 start. All others are one piece to a placement, however many GPUs they ask for.
 """
@@ -24,13 +27,14 @@ from typing import NamedTuple, TypeAlias
 from rota.core.events import INF
 from rota.core.jobs import Shape
 from rota.core.reasons import Reason
+from rota.core.windows import reason_of
 from rota.placement.base import EPSILON, Placement
 
 CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
 GANG = int(Reason.GANG)
 CONSTRAINT = int(Reason.CONSTRAINT)
-ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION)
+ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION, Reason.MAINTENANCE, Reason.RESERVED)
 """Reasons that depend on what is free."""
 
 Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
@@ -38,8 +42,13 @@ Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
 ANY: Eligible = ((), (), 0.0)
 
 
-def why_not(placement: Placement, shape: Shape) -> int:
+def why_not(placement: Placement, shape: Shape) -> int:  # noqa: PLR0911 - one for each
     """The reason of a request that does not fit now."""
+    opened = shape.opened
+    if opened is not None:
+        if placement.fits(opened) or not placement.eligible(shape):
+            return int(reason_of(shape.labels))
+        shape = opened  # not for its windows
     if shape.gpus > placement.free:
         return CAPACITY
     if shape.plain or placement.pooled:
@@ -113,7 +122,7 @@ class Blamed:
                 self._sums[key] = self._sum(key[0], among)
             insort(self._watched[key].needs, (need, number))
         self.lowest = INF
-        if shape.apart:
+        if shape.apart or shape.opened is not None:
             self._gangs.add(number)
         return reason
 

@@ -66,7 +66,7 @@ class GeneralScheduler(Successor):
         self.trusted = not issubclass(policy.plan_type, ExplicitPlan)
         self.policy = policy
         self.placement = placement
-        if not self.trusted:
+        if policy.divides:
             placement.leave_sharing()
         self.knowledge = policy.knowledge
         self.wake = policy.wake
@@ -103,6 +103,7 @@ class GeneralScheduler(Successor):
         self._kind: type[PlacementPlan] | None = None
         self._guests: Guests = {}
         self._returned: set[int] = set()  # whose places were given back before the event came
+        self._reshaped = False  # windows let jobs use other nodes: to policies the cluster changed
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def expect(self, workload: Workload) -> None:
@@ -119,7 +120,9 @@ class GeneralScheduler(Successor):
         if self._view is None and hears is not None:
             hears.cluster_changed(view)
         released, self._refused = self._refused, False
-        nodes = False
+        if self.admissions.timed:
+            released |= self.admissions.admission.tick(view)
+        nodes, self._reshaped = self._reshaped, False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if not subject.terminal and self.admissions.enter(subject, view, entry):
@@ -150,6 +153,10 @@ class GeneralScheduler(Successor):
         if changes.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
             self._refused = True
             changes.wake = msgspec.structs.replace(changes.wake or self.wake, at_s=view.now_s)
+        if self.admissions.timed:
+            wake = changes.wake or self.wake
+            at_s = min(wake.at_s, self.admissions.next_s(view))
+            changes.wake = msgspec.structs.replace(wake, at_s=at_s)
         if entry.unusual:
             changes.unusual = True
             refused = {job.index for job, _ in changes.rejects}
@@ -163,6 +170,18 @@ class GeneralScheduler(Successor):
         self._waits(job, +1)
         if self._hears is not None:
             self._hears.submitted(job, now_s)
+
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:
+        """For an account of those who wait it leaves and comes again."""
+        known = job.index in self._queue
+        if known:
+            self._waits(job, -1)
+            if self._hears is not None:
+                self._hears.ended(job, now_s)
+        job.shape = shape
+        if known:
+            self._enters(job, now_s)
+            self._dirty = self._reshaped = True
 
     def _waits(self, job: Job, sign: int) -> None:
         number = job.shape.number
@@ -329,7 +348,7 @@ class GeneralScheduler(Successor):
                 if not blame.get(number):
                     continue
                 reason = 0
-            elif (shape := self._shape_of[number]).gpus > free:
+            elif (shape := self._shape_of[number]).gpus > free and shape.opened is None:
                 reason = CAPACITY
             elif not trusted or placement.fits(shape):
                 reason = ORDER

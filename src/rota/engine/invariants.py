@@ -12,11 +12,12 @@ from typing import Any
 from rota.core.allocation import Allocation, host_of
 from rota.core.changes import Changes
 from rota.core.errors import InvariantError, PolicyError
-from rota.core.events import Event
+from rota.core.events import INF, Event
 from rota.core.jobs import DONE, HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
-from rota.core.sharing import mig_profiles
+from rota.core.sharing import GPU_LABELS, mig_profiles
 from rota.core.topology import Topology, Vertex
+from rota.core.windows import NodeWindow
 from rota.engine.blame import ROOM
 from rota.engine.general import GeneralScheduler
 from rota.engine.loop import Engine
@@ -25,6 +26,7 @@ from rota.engine.replica import TOLERANCE, JobReplica, LogReplica, agree, close
 
 STILL = 10_000  # batches at one instant in which nothing happens to any job
 SMALL = 256  # so many jobs are all looked at after every batch
+OF_WINDOWS = (Reason.MAINTENANCE, Reason.RESERVED)
 SWEEP = 64  # with more of them everybody is looked at after so many batches
 
 Use = dict[tuple[int, str], float]
@@ -192,7 +194,7 @@ class Invariants:
         self._held_gpu_s = 0.0  # integrated from what the jobs hold
         self._holding = 0.0
 
-    def after(self, engine: Engine, events: list[Event], changes: Changes | None) -> None:  # noqa: ARG002
+    def after(self, engine: Engine, events: list[Event], changes: Changes | None) -> None:
         """Raise InvariantError if something does not hold."""
         now_s = engine.view.now_s
         resumed = not self.batches
@@ -213,6 +215,8 @@ class Invariants:
         if changed or self._replica.touched:
             self._check_given(engine, self._capacity, now_s, everybody=changed)
             self._check_bodies(engine, self._capacity, now_s, adopt=resumed)
+        if engine.calendar is not None:
+            check_windows(engine, engine.calendar.windows.values(), changes, now_s)
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
         if everybody and not engine.timers.ask_now:  # else it is asked again at this very instant
             check_reasons(engine, self._replica, now_s, self._capacity.spent)
@@ -368,19 +372,29 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
         node = topology.vertices[place.node] if place.node >= 0 else place
         if not node.up:
             raise InvariantError(f"{where} is on {node.name}, which is down")
-        wants_mem = job.shape.gpu_mem_gib
-        if wants_mem and place.node >= 0 and node.gpus and wants_mem > node.gpu_mem_gib + TOLERANCE:
-            held = [a for _, kind, a in allocation.extra if kind == "gpu_mem_spill_gib"]
-            if not held:
-                raise InvariantError(
-                    f"{where} is on {node.name}, whose GPUs have {node.gpu_mem_gib:g} GiB: it "
-                    f"wants {wants_mem:g}"
-                )
+        _check_gpu_memory(job, place, node, where)
+        if vertex not in allocation.vertices and allocation.vertices:
+            continue  # its CPUs may be elsewhere
         types = {place.gpu_type} if place.id else set(topology.types)
         if job.shape.types and types.isdisjoint(job.shape.types):
             raise InvariantError(f"{where} is on {place.name}: it wants {job.shape.types}")
-        if place.node >= 0 and not set(job.spec.request.labels) <= set(node.labels):
+        labels = [text for text in job.spec.request.labels if not text.startswith(GPU_LABELS)]
+        if place.node >= 0 and not set(labels) <= set(node.labels):
             raise InvariantError(f"{where} is on {node.name}, which lacks {job.shape.labels}")
+
+
+def _check_gpu_memory(job: Job, place: Vertex, node: Vertex, where: str) -> None:
+    """GPUs are large enough for what it asks for, unless a part of that is elsewhere."""
+    wants = job.shape.gpu_mem_gib
+    if wants and place.node >= 0 and node.gpus and wants > node.gpu_mem_gib + TOLERANCE:
+        if any(kind == "gpu_mem_spill_gib" for _, kind, _ in job.allocation.extra):
+            return
+        if place.id not in job.allocation.vertices:
+            return
+        raise InvariantError(
+            f"{where} is on {node.name}, whose GPUs have {node.gpu_mem_gib:g} GiB: it wants "
+            f"{wants:g}"
+        )
 
 
 def _check_pair(engine: Engine, guest: Job, where: str) -> None:
@@ -491,6 +505,40 @@ def _check_seen(
         raise InvariantError(f"at {now_s:g} s the scheduler knows jobs that are gone: {set(seen)}")
 
 
+# --- windows --------------------------------------------------------------------------------------
+
+
+def check_windows(
+    engine: Engine, windows: Iterable[NodeWindow], changes: Changes | None, now_s: float
+) -> None:
+    """Nobody is sent where it would not end before a window that is not for it.
+
+    And when one has begun that wants the others gone, they are.
+    """
+    vertices = engine.cluster.topology.vertices
+    started = [job for job, _ in changes.starts] if changes is not None else []
+    for window in windows:
+        nodes = set(window.nodes)
+        cleared = window.at_start == "preempt" and window.start_s <= now_s
+        for job in engine.view.active.values() if cleared else started:
+            if window.admits(job.spec) or job.terminal or not job.running:
+                continue
+            held = {*job.allocation.vertices, *(vertex for vertex, _, _ in job.allocation.extra)}
+            names = {vertices[vertices[v].node].name for v in held if vertices[v].node >= 0}
+            if names.isdisjoint(nodes):
+                continue
+            declared_s = job.spec.limit_s if job.spec.limit_s < INF else job.spec.estimate_s
+            end_s = now_s + max(0.0, declared_s - job.run_s)
+            where = f"job {job.id} at {now_s:g} s is on {', '.join(sorted(names & nodes))}"
+            if cleared:
+                raise InvariantError(f"{where} during the {window.describe()}")
+            if end_s > window.start_s + TOLERANCE:
+                raise InvariantError(
+                    f"{where} until {end_s:g} s, into the {window.describe()} from "
+                    f"{window.start_s:g} s on"
+                )
+
+
 # --- reasons --------------------------------------------------------------------------------------
 
 
@@ -561,8 +609,10 @@ def check_reasons(
     seen: set[tuple[int, int]] = set()
     for index, replica in log_replica.present.items():
         job = engine.jobs[index]
-        shape = job.shape
+        shape = job.shape.opened or job.shape  # what is not for windows is as if there were none
         reason = log_replica.reason(index, shape.number)
+        if reason in OF_WINDOWS:
+            continue
         if replica.phase != WAITING or reason not in ROOM or (shape.number, reason) in seen:
             continue
         seen.add((shape.number, reason))
@@ -573,7 +623,10 @@ def check_reasons(
             needs = {"gpu": shape.gpus}
         true = Reason.CAPACITY
         if left.enough(needs):
-            fine = left.enough(needs, shape.types, job.spec.request.labels, shape.gpu_mem_gib)
+            labels = tuple(
+                label for label in job.spec.request.labels if not label.startswith(GPU_LABELS)
+            )
+            fine = left.enough(needs, shape.types, labels, shape.gpu_mem_gib)
             true = Reason.FRAGMENTATION if fine else Reason.CONSTRAINT
         if true != (Reason.FRAGMENTATION if reason == Reason.GANG else reason):
             raise InvariantError(

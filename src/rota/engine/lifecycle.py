@@ -105,7 +105,7 @@ class Lifecycle:
             shape = job.shape
             tasks = () if shape.gang else arrivals.tasks(job)
             if self._logged_shapes < len(arrivals.shapes):
-                self._log_shapes()
+                self.log_shapes()
             tenant = log.tenants.get(job.tenant)
             if tenant is None:
                 tenant = log.tenant(now_s, job.tenant)
@@ -183,7 +183,8 @@ class Lifecycle:
             self.log.text(text)
         passed.append(self.event(JOB_SUBMIT, job))
 
-    def _log_shapes(self) -> None:
+    def log_shapes(self) -> None:
+        """Define the shapes that are new."""
         for shape in self.arrivals.shapes[self._logged_shapes :]:
             self.log.shape(self.view.now_s, shape)
         self._logged_shapes = len(self.arrivals.shapes)
@@ -259,7 +260,7 @@ class Lifecycle:
             self._close(subject, passed)
             if kind == ev.NODE_CLEARED:
                 for job in jobs_on(subject, self.view, self.executor.moving):
-                    self._expel(job, passed, self.cluster.failure(subject))
+                    self.expel(job, passed, self.cluster.failure(subject))
         elif kind == ev.NODE_OPENED:
             self._open(subject, passed)
         else:
@@ -450,7 +451,7 @@ class Lifecycle:
             return
         self.detained.add(job.index)
         if job.running:
-            self._expel(job, passed, self.cluster.failure(job))
+            self.expel(job, passed, self.cluster.failure(job))
         if job.phase in (WAITING, HELD):
             self._detain(job, passed)
 
@@ -474,7 +475,7 @@ class Lifecycle:
             self.returning.pop(job.index, None)  # whoever wants it now need not wait
             self._let_in(job, passed, text=self.cluster.failure(job))
 
-    def _expel(self, job: Job, passed: list[Event], why: str) -> None:
+    def expel(self, job: Job, passed: list[Event], why: str) -> None:
         """Stop it in good order, although no plan says so: it was requested."""
         job.version = self.view.version
         self.executor.expelled(job, self.view.now_s)

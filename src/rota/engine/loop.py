@@ -1,13 +1,13 @@
 """The loop: wait for events, update the state, ask the scheduler, carry out its plan."""
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.core import machine
 from rota.core.changes import ON_EVERY_EVENT, Changes, Wake
-from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
+from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError, OptionError
 from rota.core.events import INF, JOB_SUBMIT, NODE_UP, Event
-from rota.core.jobs import STOPPING, WAITING, Job
+from rota.core.jobs import STOPPING, WAITING, Job, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.log import Record
 from rota.core.ports import Cluster, Scheduler, Source, Successor
@@ -15,11 +15,15 @@ from rota.core.reconcile import reconcile
 from rota.core.tenants import TenantTree
 from rota.core.topology import Vertex
 from rota.core.view import View
+from rota.core.windows import NodeWindow
 from rota.engine.arrivals import Arrivals
 from rota.engine.executor import Executor, on_cluster
 from rota.engine.lifecycle import Lifecycle
 from rota.engine.log import CHUNK, Log
 from rota.engine.timers import Timers, only_phases
+
+if TYPE_CHECKING:
+    from rota.engine.calendar import Calendar
 
 R_REASON = int(Record.REASON)
 LIVELOCK = 10_000  # batches at one instant
@@ -72,6 +76,7 @@ class Engine:
             cluster, self.view, self.log, self.arrivals, self.executor, self.timers
         )
         self.jobs = self.view.everyone = self.lifecycle.jobs
+        self.calendar: Calendar | None = None  # windows, once there are any
         self.events = 0
         self.decisions = 0
         self._frictionless = cluster.capabilities.frictionless
@@ -84,7 +89,7 @@ class Engine:
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
         return self.run(until_s, 1)
 
-    def run(  # noqa: C901, PLR0912 - the hot loop, in one piece: every call costs
+    def run(  # noqa: C901, PLR0912, PLR0915 - the hot loop, in one piece: every call costs
         self, until_s: float = INF, batches: int = ENDLESS, busy: Sized | None = None
     ) -> bool:
         """Process everything up to `until_s`, or until nothing can happen any more: then False.
@@ -95,6 +100,7 @@ class Engine:
         timers, lifecycle, view = self.timers, self.lifecycle, self.view
         cluster, source, scheduler = self.cluster, self.source, self.scheduler
         poll, checker, frictionless = cluster.poll, self.checker, self._frictionless
+        calendar = self.calendar
         phased = cluster.capabilities.phased and not timers.hears_phases
         rows, due = self.log.rows, timers.heap
         for _ in range(batches):  # not `while`: CPython 3.11 would not specialise its code
@@ -128,6 +134,8 @@ class Engine:
                 timers.expire(now_s, events)
                 if lifecycle.returning:
                     lifecycle.readmit(events)
+                if calendar is not None:
+                    calendar.turn(events)
             self.events += len(events)
             if not events:
                 timers.idle_rounds += 1
@@ -146,6 +154,8 @@ class Engine:
             if lifecycle.backlog:
                 events = lifecycle.backlog + events
                 lifecycle.backlog = []
+            if calendar is not None:
+                calendar.attend(events)
             self.decisions += 1
             changes = scheduler.step(view, events)
             if changes is not None:
@@ -253,6 +263,8 @@ class Engine:
         if self.scheduler.settles:
             for at_s, job in self.scheduler.settle(self.view, changes):
                 self.timers.arm(at_s, job)
+        if self.calendar is not None:
+            self.calendar.after(changes)
 
     def _rerate(self, now_s: float) -> None:
         """Rates that changed with the neighbours; late starters for which there is room now."""
@@ -290,8 +302,10 @@ class Engine:
         self.executor.launch_deferred(now_s)  # others may have waited for its slices
 
     def _blame(self, changes: Changes, now_s: float) -> None:
-        rows = self.log.rows
+        rows, calendar = self.log.rows, self.calendar
         for number, reason, head in changes.shape_reasons:
+            if calendar is not None and calendar.explain(number, reason, head):
+                continue
             rows += (now_s, R_REASON, head.index if head is not None else -1, number, -1, reason)
 
     def _explain(self, changes: Changes, now_s: float) -> None:
@@ -308,6 +322,34 @@ class Engine:
                     f"{level.job.id} without declaring Knowledge.PROGRESS"
                 )
             self.timers.watch(level, now_s)
+
+    # --- windows --------------------------------------------------------------------------------
+
+    def schedule(self) -> "Calendar":
+        """The calendar of windows; made when there is one for the first time."""
+        if self.calendar is None:
+            from rota.engine.calendar import Calendar  # few runs need it
+
+            self.calendar = Calendar(self.lifecycle, self._reshape)
+        return self.calendar
+
+    def add_window(self, window: NodeWindow) -> None:
+        """Nodes are not for everybody for some time (see `core.windows`)."""
+        if not self.scheduler.trusted:
+            raise OptionError(
+                f"policy {self.scheduler.name!r} chooses GPUs itself and keeps to no maintenance "
+                f"or reservation: use one that leaves places to the placement"
+            )
+        self.schedule().add(window)
+        self.timers.ask_again()
+
+    def remove_window(self, name: str, by: str = "") -> None:
+        """They are again, earlier than was said."""
+        self.schedule().remove(name, by)
+        self.timers.ask_again()
+
+    def _reshape(self, job: Job, shape: Shape, now_s: float) -> None:
+        self.scheduler.reshape(job, shape, now_s)
 
     # --- another scheduler ----------------------------------------------------------------------
 
@@ -342,6 +384,8 @@ class Engine:
             scheduler.restore(view, state)
         else:
             self._adopt(scheduler)
+        if self.calendar is not None:
+            self.calendar.rearm()
         self.timers.ask_again()
         self.lifecycle.backlog += [self.lifecycle.event(NODE_UP, node) for node in joined]
 

@@ -152,9 +152,7 @@ class Occupancy:
                     f"{'drained' if node.up else 'down'}: use nodes that are `open`"
                 )
             shape = job.shape
-            if (shape.types and node.gpu_type not in shape.types) or not set(shape.labels) <= set(
-                node.labels
-            ):
+            if (shape.types and node.gpu_type not in shape.types) or not node.suits(shape.labels):
                 raise InvalidPlanError(
                     f"job {job.id} asks for {shape.describe()}: {place.name} is not of that kind"
                 )

@@ -20,7 +20,7 @@ from rota.core.allocation import NOTHING, Allocation
 from rota.core.changes import Changes, Wake, check_amounts, check_present
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
-from rota.core.jobs import Job, Shape
+from rota.core.jobs import Job, Request, Shape
 from rota.core.plan import (
     ClosingPlan,
     DisplacingPlan,
@@ -61,8 +61,9 @@ class Shapes:
             return shape
         made = self._made.get((shape.number, gpus))
         if made is None:
+            opened = None if shape.opened is None else self.sized(shape.opened, gpus)
             request = shape.request.resized(gpus)
-            made = self._made[shape.number, gpus] = Shape(self._next_number(), request)
+            made = self._made[shape.number, gpus] = self._new(request, opened)
         return made
 
     def smallest(self, shape: Shape) -> Shape:
@@ -80,8 +81,9 @@ class Shapes:
                 msgspec.structs.replace(group, cpus=cpus * group.gpus, mem_gib=mem_gib * group.gpus)
                 for group in shape.request.groups
             )
+            opened = None if shape.opened is None else self.supplied(shape.opened, supply)
             request = msgspec.structs.replace(shape.request, groups=groups)
-            made = self._supplied[shape.number, supply] = Shape(self._next_number(), request)
+            made = self._supplied[shape.number, supply] = self._new(request, opened)
         return made
 
     def typed(self, shape: Shape, gpu_type: str) -> Shape:
@@ -90,17 +92,20 @@ class Shapes:
             return shape
         made = self._typed.get((shape.number, gpu_type))
         if made is None:
+            opened = None if shape.opened is None else self.typed(shape.opened, gpu_type)
             request = msgspec.structs.replace(shape.request, gpu_types=(gpu_type,))
-            made = self._typed[shape.number, gpu_type] = Shape(self._next_number(), request)
+            made = self._typed[shape.number, gpu_type] = self._new(request, opened)
         return made
 
     def without_supply(self, shape: Shape) -> Shape:
         """Only its GPUs."""
         return self.supplied(shape, (0.0, 0.0))
 
-    def _next_number(self) -> int:
-        """Below those of requests and of -1, which is nobody's."""
-        return -2 - len(self._made) - len(self._supplied) - len(self._typed)
+    def _new(self, request: Request, opened: Shape | None) -> Shape:
+        """Numbers are below those of requests and of -1, which is nobody's."""
+        made = Shape(-2 - len(self._made) - len(self._supplied) - len(self._typed), request)
+        made.opened = opened
+        return made
 
 
 class PlacedJob(msgspec.Struct, frozen=True):

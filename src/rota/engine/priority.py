@@ -9,11 +9,12 @@ from rota.core.allocation import host_of
 from rota.core.changes import ON_EVERY_EVENT, ROUNDING, Changes
 from rota.core.errors import PolicyError
 from rota.core.events import INF, JOB_DONE, JOB_SUBMIT, LEVEL, TIMER, Event
-from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
+from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.view import View
+from rota.core.wake import Wake
 from rota.core.workload import Workload
 from rota.engine.admission import AdmissionQueue
 from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Entry, Packer, WaitEntry
@@ -86,7 +87,7 @@ class PriorityScheduler(Successor):
         changes: Changes | None = None
         dirty: set[int] = set()
         shapes: set[int] = set()
-        freed = False
+        freed = admissions.timed and admissions.admission.tick(view)
         behind = packer.strict and index.waiting_count > 0
         for event in events:
             kind = event[1]
@@ -138,6 +139,16 @@ class PriorityScheduler(Successor):
             elif changes is None:  # nothing changes, but timers have to be set: see `settle`
                 changes = self._nothing
                 changes.version = view.version
+        return self._wake_in_time(view, changes) if admissions.timed else changes
+
+    def _wake_in_time(self, view: View, changes: Changes | None) -> Changes | None:
+        """Ask to be woken when admission wants to know the time."""
+        at_s = self.admissions.next_s(view)
+        if at_s != self.wake.at_s:
+            self.wake = ON_EVERY_EVENT if at_s == INF else Wake(at_s=at_s)
+            if changes is None or changes is self._nothing:
+                changes = Changes(view.version)
+            changes.wake = self.wake
         return changes
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
@@ -184,6 +195,22 @@ class PriorityScheduler(Successor):
         if self._ages:
             self._again.append(entry)
         return self.packer.index.push_waiting(entry)
+
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:  # noqa: ARG002
+        """It waits among those of another shape from now on; LEVEL tells to look again."""
+        index = self.packer.index
+        entry = index.entries.get(job.index)
+        job.shape = shape
+        if entry is None:
+            return
+        queued = entry.where == IN_QUEUE
+        if queued:
+            index.drop_waiting(entry)
+        entry.shape = shape
+        if queued:
+            index.push_waiting(entry)
+            self.packer.stuck = None
+            self.packer.forget_failures()
 
     def _gone(self, job: Job, dirty: set[int], now_s: float) -> None:
         allocation = job.allocation

@@ -12,7 +12,8 @@ Versions of the state:
   admission;
 * 5: what jobs have told of themselves, and the levels of their progress that are watched;
 * 6: the numbers of shapes and tasks, which the jobs do not tell once some of them are forgotten;
-* 7: how often jobs failed, when they are tried again, and who of an array is let in.
+* 7: how often jobs failed, when they are tried again, and who of an array is let in;
+* 8: windows, and whom they bar.
 """
 
 import zlib
@@ -30,7 +31,7 @@ from rota.core.jobs import Request
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 7
+VERSION = 8
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
@@ -101,6 +102,7 @@ def freeze(engine: Engine) -> dict[str, Any]:
         **engine.lifecycle.snapshot(),
         **engine.timers.snapshot(),
         **engine.executor.snapshot(number),
+        "calendar": None if engine.calendar is None else engine.calendar.snapshot(),
         "cluster": engine.cluster.snapshot(),
         "scheduler": engine.scheduler.snapshot(),
         "log": log,
@@ -121,6 +123,8 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
     engine.events, engine.decisions = state["events"], state["decisions"]
     engine.lifecycle.restore(state)
     engine.timers.restore(state, engine.jobs)
+    if state["calendar"] is not None:
+        engine.schedule().restore(state["calendar"], engine.jobs)
     engine.executor.restore(state, engine.jobs, allocations)
     engine.cluster.restore(state["cluster"], engine.jobs)
     engine.scheduler.restore(view, state["scheduler"])
@@ -223,7 +227,13 @@ def _from_6(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "failures": failures, "returning": [], "arrays": [], "cluster": cluster}
 
 
+def _from_7(state: dict[str, Any]) -> dict[str, Any]:
+    """There were no windows."""
+    return {**state, "calendar": None}
+
+
 FIELDS_OF_3 = FIELDS
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5, 6: _from_6,
+    7: _from_7,
 }  # fmt: skip

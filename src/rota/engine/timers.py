@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container, Mapping
 from heapq import heapify, heappop, heappush
 from math import nextafter
-from typing import Any
+from typing import Any, Protocol
 
 from rota.core import events as ev
 from rota.core.changes import Level, Wake
@@ -17,13 +17,27 @@ ULPS = 2.0**-50  # of the number of rounds: what a product and a quotient may be
 ROUNDING_STEPS = 64  # far more than a few roundings can be off
 
 
+class Timed(Protocol):
+    """A job, or the calendar, whose number is -1."""
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Timers of an earlier one do not count."""
+        ...
+
+
 class Timers:
     """Owns the wake condition, the timers of jobs, and the numbers of events made by the engine."""
 
     def __init__(self, wake: Wake, imposed: Wake | None = None) -> None:
         self.imposed = imposed  # rounds from outside: they win over what the scheduler asks for
         self.wake = imposed or wake
-        self.heap: list[tuple[float, int, Job, int]] = []  # time, number, job, its epoch
+        self.heap: list[tuple[float, int, Timed, int]] = []  # time, number, job, its epoch
         self.pending: dict[int, list[Level]] = {}  # of jobs that are being started
         self.sequence = 0
         self.ask_now = False  # at this very instant, whatever the wake condition says
@@ -87,7 +101,7 @@ class Timers:
         if self.imposed is None:
             self.ask_now = True
 
-    def arm(self, at_s: float, job: Job) -> None:
+    def arm(self, at_s: float, job: Timed) -> None:
         """Ask at this time, unless the job is stopped or moved before."""
         self.sequence += 1
         heappush(self.heap, (at_s, self.sequence, job, job.epoch))
@@ -155,7 +169,7 @@ class Timers:
                 if epoch == level.job.epoch
             ],
             "timers": [(t, n, job.index, epoch) for t, n, job, epoch in timers
-                       if epoch == job.epoch],
+                       if epoch == job.epoch and job.index >= 0],
         }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any], jobs: Mapping[int, Job]) -> None:

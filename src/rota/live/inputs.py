@@ -11,6 +11,7 @@ import msgspec
 
 from rota.core.jobs import Job
 from rota.core.topology import NodeSpec
+from rota.core.windows import NodeWindow
 from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 
 
@@ -41,6 +42,14 @@ class NodeRequest(msgspec.Struct, frozen=True, tag="wish"):
     clear_at_s: float | None = None  # of `drain`: what still runs there then is stopped
 
 
+class WindowChange(msgspec.Struct, frozen=True, tag="window"):
+    """A maintenance or a reservation is planned, or one of this name is given up."""
+
+    by: str
+    add: NodeWindow | None = None
+    remove: str = ""
+
+
 class Reconfigured(msgspec.Struct, frozen=True, tag="config"):
     """From here on another configuration holds, or more nodes. Always alone in its batch.
 
@@ -69,6 +78,7 @@ Input: TypeAlias = (
     | Submitted
     | JobRequest
     | NodeRequest
+    | WindowChange
     | Reconfigured
     | Noted
 )

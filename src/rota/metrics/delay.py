@@ -43,13 +43,14 @@ HeadSpan: TypeAlias = tuple[int, int, float, float]
 
 _WIDTH = len(Reason)
 _PLACED = (Record.START, Record.MOVE)
+_PART = 100_000  # jobs at a time
 _LEAVES, _ENTERS, _BLAMED = range(3)  # order within one row of the log
 
 
 def fold_delay(log: pl.DataFrame | History) -> Floats:
     """Seconds by job (a row per job, in their order) and reason (columns: `REASONS`)."""
     history = read_history(log)
-    delays = _own_delays(history)
+    delays = _own_delays(history, _head_times(history), 0, len(history.actors))
     if history.has_tasks.any():
         _divide_families(history, delays)
     if history.is_job.all():  # no copy: of a million jobs it would be a tenth of a gigabyte
@@ -57,14 +58,34 @@ def fold_delay(log: pl.DataFrame | History) -> Floats:
     return delays[history.is_job, 1:]
 
 
-def _own_delays(history: History) -> Floats:
-    """Of every actor by number of reason; everything unexplained is `order`."""
-    waits = (history.state == WAITS) & history.acting
-    counted = waits | (history.state == OVERHEAD)
-    cells = history.actor[counted] * _WIDTH + span_reasons(history)[counted]
-    size = len(history.actors) * _WIDTH
-    delays = add_up(cells, history.length_s[counted], size).reshape(-1, _WIDTH)
-    heads, as_heads = _head_times(history)
+def total_delay(history: History, chosen: Bools) -> Floats:
+    """Seconds of these jobs by reason: the rows of `fold_delay`, added up in their order.
+
+    In parts, because the whole table of a million jobs is the largest that a run makes.
+    """
+    if not history.is_job.all():
+        whole: Floats = fold_delay(history)[chosen].sum(axis=0)
+        return whole
+    heads = _head_times(history)
+    total = np.zeros((1, _WIDTH))
+    for first in range(0, len(history.actors), _PART):
+        part = _own_delays(history, heads, first, min(first + _PART, len(history.actors)))
+        rows = [total, part[chosen[first : first + _PART]]]
+        total = np.concatenate(rows).sum(axis=0, keepdims=True)
+    return total[0, 1:]
+
+
+def _own_delays(history: History, head_times: "HeadTimes", first: int, last: int) -> Floats:
+    """Of these actors by number of reason; everything unexplained is `order`."""
+    spans = slice(*np.searchsorted(history.actor, [first, last]).tolist())
+    state = history.state[spans]
+    counted = ((state == WAITS) & history.acting[spans]) | (state == OVERHEAD)
+    actors = history.actor[spans][counted] - first
+    cells = actors * _WIDTH + span_reasons(history, spans)[counted]
+    size = (last - first) * _WIDTH
+    delays = add_up(cells, history.length_s[spans][counted], size).reshape(-1, _WIDTH)
+    among = slice(*np.searchsorted(head_times[0], [first, last]).tolist())
+    heads, as_heads = head_times[0][among] - first, head_times[1][among]
     delays[heads] += as_heads
     delays[heads, Reason.ORDER] -= as_heads.sum(axis=1)
     np.maximum(delays[:, Reason.ORDER], 0.0, out=delays[:, Reason.ORDER])
@@ -83,7 +104,10 @@ def _divide_families(history: History, delays: Floats) -> None:
     delays[families] *= scale[:, None]
 
 
-def _head_times(history: History) -> tuple[Ints, Floats]:
+HeadTimes: TypeAlias = tuple[Ints, Floats]
+
+
+def _head_times(history: History) -> HeadTimes:
     """Who was ever the head of its shape, and for how long by the shape's reason (never `order`).
 
     Seconds by actor, in this order, and number of reason.
@@ -98,13 +122,14 @@ def _head_times(history: History) -> tuple[Ints, Floats]:
     return heads, add_up(cells, lengths_s, len(heads) * _WIDTH).reshape(_WIDTH, len(heads)).T
 
 
-def span_reasons(history: History) -> Ints:
+def span_reasons(history: History, spans: slice = slice(None)) -> Ints:
     """Why each span is without progress, heads of shapes apart: everything unexplained is `order`.
 
     Of spans with progress it says nothing.
     """
-    reason: Ints = np.where(history.state == OVERHEAD, int(Reason.OVERHEAD), history.reason)
-    reason[(history.state == WAITS) & (reason == 0)] = Reason.ORDER
+    state = history.state[spans]
+    reason: Ints = np.where(state == OVERHEAD, int(Reason.OVERHEAD), history.reason[spans])
+    reason[(state == WAITS) & (reason == 0)] = Reason.ORDER
     return reason
 
 

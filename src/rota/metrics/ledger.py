@@ -10,6 +10,9 @@
   as few nodes as it needs (see `fragmentation`; whatever reasons were given);
 - `lost_gpu_s`: work thrown away by stops and failures, times the GPUs that the job asked for; it
   was useful when it was done, and is listed because it had to be done again.
+
+A GPU that jobs share counts once, also where they hold more of it than there is (in turns, or at
+the same time).
 """
 
 import numpy as np
@@ -19,6 +22,8 @@ from rota.core.eventlog import Bools, Floats, Ints, add_up
 from rota.core.log import Record
 from rota.metrics.fragmentation import fragmented
 from rota.metrics.history import OVER, OVERHEAD, RUNS, History, read_history
+
+_DUST = 1e-6  # parts of GPUs are floats
 
 
 def fold_ledger(
@@ -30,14 +35,18 @@ def fold_ledger(
     from_s = first_s if from_s is None else from_s
     until_s = last_s if until_s is None else until_s
     length_s = np.diff(np.clip(history.time_s, from_s, until_s), append=until_s)
-    useful = _timeline(history, history.state == RUNS)
-    overhead = _timeline(history, history.state == OVERHEAD)
-    capacity = _capacity(history)
-    idle = capacity - useful - overhead
-    used, extra, unused = (float(gpus @ length_s) for gpus in (useful, overhead, idle))
+    idle = _capacity(history)  # less what is used: one by one, they are large
+    capacity = float(idle @ length_s)
+    used, extra = (_taken(history, state, length_s, idle) for state in (RUNS, OVERHEAD))
+    twice = _overcommitted(history)
+    if twice is not None:
+        idle += twice
+        over = float(twice @ length_s)
+        used, extra = max(used - over, 0.0), extra - max(over - used, 0.0)
+    unused = float(idle @ length_s)
     scattered = fragmented(history)
     return {
-        "capacity_gpu_s": float(capacity @ length_s),
+        "capacity_gpu_s": capacity,
         "allocated_gpu_s": used + extra,
         "useful_gpu_s": used,
         "overhead_gpu_s": extra,
@@ -46,6 +55,13 @@ def fold_ledger(
         "fragmented_gpu_s": float(idle[scattered] @ length_s[scattered]),
         "lost_gpu_s": _lost_gpu_s(history, from_s, until_s),
     }
+
+
+def _taken(history: History, state: int, length_s: Floats, idle: Floats) -> float:
+    """GPU-seconds in this state, which are not idle."""
+    gpus = _timeline(history, history.state == state)
+    idle -= gpus
+    return float(gpus @ length_s)
 
 
 def active_range(history: History) -> tuple[float, float]:
@@ -62,13 +78,37 @@ def active_range(history: History) -> tuple[float, float]:
 
 def _timeline(history: History, spans: Bools) -> Floats:
     """GPUs held in these spans, after every row of the log."""
-    change = np.bincount(
+    change = add_up(
         np.concatenate([history.row[spans], history.until_row[spans]]),
-        weights=np.concatenate([history.held[spans], -history.held[spans]]),
-        minlength=len(history.time_s),
+        np.concatenate([history.held[spans], -history.held[spans]]),
+        len(history.time_s),
     )
-    gpus: Floats = np.cumsum(change)
+    gpus: Floats = np.cumsum(change, out=change)
     return gpus
+
+
+def _overcommitted(history: History) -> Floats | None:
+    """GPUs that jobs hold beyond those that there are, after every row; None: there are none."""
+    spans = np.flatnonzero((history.held > 0) & (history.allocation >= 0))
+    which, at = history.slices.of(history.allocation[spans])
+    vertex = history.slices.vertex[at]
+    on_gpu = ~np.isin(vertex, history.vertices.number)  # only what is above GPUs is defined
+    if not on_gpu.any():
+        return None
+    spans, vertex, amount = spans[which][on_gpu], vertex[on_gpu], history.slices.amount[at][on_gpu]
+    rows = np.concatenate([history.row[spans], history.until_row[spans]])
+    gpus = np.concatenate([vertex, vertex])
+    change = np.concatenate([amount, -amount])
+    order = np.lexsort((change > 0, rows, gpus))  # who leaves goes first
+    rows, gpus, change = rows[order], gpus[order], change[order]
+    held = np.cumsum(change)  # of a GPU: all begin and end with nothing
+    over = np.where(held > 1 + _DUST, held - 1, 0.0)
+    if not over.any():
+        return None
+    before = np.append(0.0, over[:-1])
+    before[np.append(True, gpus[1:] != gpus[:-1])] = 0.0
+    total: Floats = np.cumsum(np.bincount(rows, over - before, minlength=len(history.time_s)))
+    return total
 
 
 def _capacity(history: History) -> Floats:

@@ -41,7 +41,7 @@ import polars as pl
 from rota.core.eventlog import Bools, Floats
 from rota.core.log import Record
 from rota.metrics.deadlines import fold_deadlines
-from rota.metrics.delay import REASONS, fold_delay
+from rota.metrics.delay import REASONS, total_delay
 from rota.metrics.fairness import finish_time_fairness, slowdowns, tenant_jain
 from rota.metrics.fragmentation import free_on_used_nodes
 from rota.metrics.fragments import Fragments, averages
@@ -76,9 +76,7 @@ def fold_summary(
     inside = _only(table, chosen)
     done = chosen & (table["state"] == "done").to_numpy()
     completed = _only(table, done)
-    delays = fold_delay(history)
-    delay = (delays if done.all() else delays[done]).sum(axis=0)
-    del delays
+    delay = total_delay(history, done)
     range_s = _range(history, inside, window)
     ledger = fold_ledger(history, *range_s)
     lost_s = lost_work_s(history)

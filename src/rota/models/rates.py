@@ -21,7 +21,14 @@ from rota.core.ports import RateModel, RatePhase
 from rota.core.registry import RATES, load, parse_params, split
 from rota.core.sharing import EXCLUSIVE, LIMIT, MIG, SPILL, TIMESLICE, WEIGHT
 from rota.core.topology import DEVICE, Topology
-from rota.models.slicing import DUST, GpuClaim, divide, slice_tax, spilled_rate
+from rota.models.slicing import (
+    DUST,
+    GpuClaim,
+    divide,
+    pipelined_switch_s,
+    slice_tax,
+    spilled_rate,
+)
 
 Factor = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -229,13 +236,18 @@ class SharingParams(Params, frozen=True):
     `rule`: how several jobs at the same time divide a GPU: `max-min` by their claims and what they
     use of its compute, `roofline` where any of compute, memory bandwidth or PCIe may be short
     (column `demand`), `product` of what each neighbour would cost alone. `quantum_s` and
-    `switch_s`: slices of a GPU in turns (mode `timeslice`), and what a switch costs.
+    `switch_s`: slices of a GPU in turns (mode `timeslice`), and what a switch costs. With
+    `switch=pipelined` or `whole` a job's model (`gpu_mem_gib` less what its steps need) has to be
+    sent, too: in `groups` of layers that compute while the next ones come (PipeSwitch), or as a
+    whole. `pcie_gib_s`, `step_s`: the bandwidth for it, and the length of a step.
     """
 
     factor: Factor = 1.0
     rule: Literal["max-min", "roofline", "product"] = "max-min"
     quantum_s: Annotated[float, msgspec.Meta(gt=0)] = 0.2
     switch_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    switch: Literal["fixed", "pipelined", "whole"] = "fixed"
+    groups: Annotated[int, msgspec.Meta(ge=1)] = 10
     pcie_gib_s: Annotated[float, msgspec.Meta(gt=0)] = 12.0
     step_s: Annotated[float, msgspec.Meta(gt=0)] = 0.5
 
@@ -260,7 +272,6 @@ class Sharing(Rates):
         self._gpus = [vertex.gpus for vertex in topology.vertices]
         self._is_device = [vertex.level == DEVICE for vertex in topology.vertices]
         self._modes = [vertex.sharing for vertex in topology.vertices] if topology.shared else []
-        self._tax = slice_tax(self.params.quantum_s, self.params.switch_s)
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
         """The slowest of its places decides."""
@@ -292,6 +303,9 @@ class Sharing(Rates):
             for other in sharers
             if vertex in other.allocation.vertices
         ]
+        if mine.most <= 0:
+            return 0.0  # it is paused: it keeps its memory
+        others = [other for other in others if other.most > 0]
         if in_turns or self.params.rule == "max-min":
             rate = divide([mine, *others])[0] / mine.need
         elif self.params.rule == "product":
@@ -300,14 +314,28 @@ class Sharing(Rates):
                 rate *= divide([mine, other])[0] / mine.most
         else:
             there = [other for other in sharers if vertex in other.allocation.vertices]
-            rate = mine.most / mine.need * roofline(job, mine, zip(there, others, strict=True))
+            claims = [claim_on(vertex, other, other.allocation, in_turns=False) for other in there]
+            rate = mine.most / mine.need * roofline(job, mine, zip(there, claims, strict=True))
         if in_turns and others:
-            rate *= 1.0 - self._tax
+            there = [job, *(o for o in sharers if vertex in o.allocation.vertices)]
+            switch_s = sum(map(self._switch_s, there)) / len(there)
+            rate *= 1.0 - slice_tax(self.params.quantum_s, switch_s)
         spill = sum(a for v, kind, a in allocation.extra if v == vertex and kind == SPILL)
         if spill:
             rate *= spilled_rate(spill, self.params.step_s, self.params.pcie_gib_s)
         factor: float = self.params.factor
         return rate * factor ** len(others)
+
+    def _switch_s(self, job: Job) -> float:
+        """Until a job whose turn it is goes on."""
+        params = self.params
+        if params.switch == "fixed":
+            fixed_s: float = params.switch_s
+            return fixed_s
+        groups = params.groups if params.switch == "pipelined" else 1
+        gib = job.shape.gpu_mem_gib - job.shape.gpu_mem_step_gib
+        sent = [(gib / groups, params.step_s / groups)] * groups
+        return pipelined_switch_s(sent, params.pcie_gib_s, begin_s=params.switch_s)
 
 
 def claim_on(vertex: int, job: Job, allocation: Allocation, *, in_turns: bool) -> GpuClaim:
@@ -320,7 +348,7 @@ def claim_on(vertex: int, job: Job, allocation: Allocation, *, in_turns: bool) -
         elif place == vertex and kind == WEIGHT:
             weight = amount
     uses = 1.0 if in_turns else (job.truth.demand or {}).get("compute", 1.0)
-    return GpuClaim(held * uses or DUST, min(limit, max(limit, held) * uses) or DUST, weight)
+    return GpuClaim(held * uses or DUST, min(limit, max(limit, held) * uses), weight)
 
 
 def roofline(job: Job, mine: GpuClaim, others: Iterable[tuple[Job, GpuClaim]]) -> float:

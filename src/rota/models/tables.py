@@ -6,12 +6,14 @@ that knows GPU types: `types+pairs:table=FILE`, `table:table=FILE+pairs:table=FI
 """
 
 from collections.abc import Sequence
+from math import prod
+from typing import Literal
 
 from rota.core.allocation import Allocation, host_of
 from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.policy import Params
-from rota.core.topology import Topology
+from rota.core.topology import DEVICE, Topology
 from rota.models.rates import Rates, Share, interpolated
 from rota.models.throughputs import ByType, Kind, load_throughputs
 
@@ -98,16 +100,23 @@ def _sizes(table: dict[Kind, ByType], model: str, gpu_type: str) -> list[tuple[f
 
 
 class PairsParams(Params, frozen=True):
-    """The file, and the factor for pairs that are not in it."""
+    """The file, and the factor for pairs that are not in it.
+
+    `rule`: what more than two jobs on a GPU do to each other. `product`: each neighbour slows by
+    its own factor; `max-min`: they want the same thing, so that what they take of it adds up;
+    `roofline`: they want different things, so that only the worst neighbour counts.
+    """
 
     table: str = ""
     unknown: Share = 0.5
+    rule: Literal["product", "max-min", "roofline"] = "product"
 
 
 class PairRates(Rates):
-    """How much slower a job is beside another one on the same GPUs, by the table.
+    """How much slower a job is beside others on the same GPUs, by a table of pairs.
 
-    A pair that the table lacks runs at `unknown` times its speed, each of the two.
+    A pair that the table lacks runs at `unknown` times its speed, each of the two. Of more jobs the
+    table knows nothing: a rule makes one factor of those of the pairs.
     """
 
     name = "pairs"
@@ -118,6 +127,7 @@ class PairRates(Rates):
         self.neighbours = True
         self.packs = True
         self._table = load_throughputs(_required(self.name, self.params.table))
+        self._is_gpu = [vertex.level == DEVICE for vertex in topology.vertices]
 
     def beside(self, job: Job, other: Job, gpu_type: str) -> float:
         """The throughput beside the other, relative to that alone."""
@@ -130,18 +140,38 @@ class PairRates(Rates):
         return together / alone if alone else 0.0
 
     def keys(self, job: Job) -> Sequence[int]:
-        """Its own number and that of its host; below 0, where no vertex is."""
+        """Its own number and that of its host (below 0, where no vertex is), and single GPUs."""
         host = host_of(job.allocation)
-        return (-1 - job.index,) if host < 0 else (-1 - job.index, -1 - host)
+        mine = [-1 - job.index] if host < 0 else [-1 - job.index, -1 - host]
+        return mine + [vertex for vertex in job.allocation.vertices if self._is_gpu[vertex]]
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
-        """Alone 1; in a pair the slowest of its types decides."""
+        """Alone 1; beside others the slowest of its types decides."""
         host = host_of(allocation)
-        for other in sharers:
-            if other.index == host or host_of(other.allocation) == job.index:
-                types = self.topology.types_at(allocation.vertices)
-                return min((self.beside(job, other, kind) for kind in types), default=1.0)
-        return 1.0
+        gpus = {vertex for vertex in allocation.vertices if self._is_gpu[vertex]}
+        others = [
+            other
+            for other in sharers
+            if other.index == host
+            or host_of(other.allocation) == job.index
+            or not gpus.isdisjoint(other.allocation.vertices)
+        ]
+        if not others:
+            return 1.0
+        types = self.topology.types_at(allocation.vertices)
+        return min((self._among(job, others, kind) for kind in types), default=1.0)
+
+    def _among(self, job: Job, others: Sequence[Job], gpu_type: str) -> float:
+        return combined([self.beside(job, other, gpu_type) for other in others], self.params.rule)
+
+
+def combined(factors: Sequence[float], rule: str) -> float:
+    """One factor for a job beside several others, of those beside each of them alone."""
+    if rule == "product":
+        return prod(factors)
+    if rule == "roofline" or not all(factors):
+        return min(factors)
+    return 1.0 / (1.0 + sum(1.0 / factor - 1.0 for factor in factors))
 
 
 def _kind(job: Job) -> Kind:

@@ -1,8 +1,8 @@
 """Rota in a notebook: run, compare, look at it.
 
 `simulate` and `compare` run, an `Experiment` is a whole matrix of runs; `load` reads a folder that
-was written before. What they return shows itself as a table and has a `plot_...` method for every
-figure.
+was written before, and `performance_report` writes a page about what runs inside a block. What they
+return shows itself as a table and has a `plot_...` method for every figure.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rota.notebook.comparison import Comparison
     from rota.notebook.experiment import Experiment
+    from rota.notebook.performance import performance_report
     from rota.notebook.result import Result
     from rota.notebook.run import compare, load, simulate
 
-__all__ = ["Comparison", "Experiment", "Result", "compare", "load", "simulate"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Result",
+    "compare",
+    "load",
+    "performance_report",
+    "simulate",
+]
 
 _HOMES = {
     "Comparison": "comparison",
@@ -21,6 +30,7 @@ _HOMES = {
     "Result": "result",
     "compare": "run",
     "load": "run",
+    "performance_report": "performance",
     "simulate": "run",
 }
 

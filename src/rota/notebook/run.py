@@ -10,6 +10,7 @@ import msgspec
 from rota.core.errors import InputError, OptionError
 from rota.notebook.comparison import Comparison
 from rota.notebook.frames import Jobs, jobs_file
+from rota.notebook.performance import noticed
 from rota.notebook.result import Result
 from rota.study.compare_file import COMPARE
 from rota.study.config import RunConfig
@@ -41,14 +42,20 @@ def simulate(
     _config("", cluster, policy, options)  # before anything is written
     if output is None:
         with jobs_file(trace, None, options.get("format")) as file:
-            return Result.of(run(_config(file, cluster, policy, options)))
+            made = Result.of(run(_config(file, cluster, policy, options)))
+        return noticed(made, _named(trace), cluster)
     with (
         OutputFolder(Path(output), force=force) as folder,
         jobs_file(trace, Path(output), options.get("format")) as file,
     ):
         result = run(_config(file, cluster, policy, options))
         write_run(result, folder.path)
-    return Result(result.summary, result.jobs, result.log, Path(output))
+    made = Result(result.summary, result.jobs, result.log, Path(output))
+    return noticed(made, _named(trace), cluster)
+
+
+def _named(trace: Jobs) -> str:
+    return str(trace) if isinstance(trace, str | Path) else "a table"
 
 
 def compare(

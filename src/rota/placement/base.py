@@ -17,10 +17,11 @@ from rota.core.errors import InvalidPlanError
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
 from rota.core.sharing import GPU_MEM, NO_PAIRS
+from rota.core.spec import MARK
 from rota.core.state import Stateful
 from rota.core.topology import Topology, Vertex
 from rota.placement.choices import Choice, one_each
-from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
+from rota.placement.room import EPSILON, WHOLE, Room, tidy
 
 __all__ = ["EPSILON", "Changed", "Choice", "Placement", "Room", "Verified"]
 

@@ -180,8 +180,8 @@ def _fullest(need: float, room: Room) -> int:
 class Consolidate(SearchingConsolidate):
     """The same on equal nodes with nothing but GPUs: nodes are sorted into buckets by free GPUs.
 
-    Parts of GPUs and requests without GPUs go the general way; so does a walk as long as some GPU
-    is shared.
+    Parts of GPUs, requests without GPUs and those that windows bar from nodes go the general way;
+    so does a walk as long as some GPU is shared.
     """
 
     filters = True
@@ -248,7 +248,7 @@ class Consolidate(SearchingConsolidate):
 
     def fits(self, shape: Shape) -> bool:
         """A bucket with enough, or enough idle nodes."""
-        if shape.apart:
+        if shape.searched:
             return self._possible(shape, self.room)
         gpus: int = shape.gpus  # type: ignore[assignment]  # whole unless below 1
         size = self.size
@@ -262,7 +262,7 @@ class Consolidate(SearchingConsolidate):
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Best fit through the buckets."""
-        if job.shape.apart:
+        if job.shape.searched:
             return self._take_apart(job, shape or job.shape)
         gpus: int = job.gpus if shape is None else shape.gpus  # type: ignore[assignment]  # as above
         if gpus > self.size:
@@ -358,7 +358,7 @@ class Consolidate(SearchingConsolidate):
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """As in the base, without copying the room."""
-        self._quick = shape.gpus >= 1 and not self._shares and not shape.apart
+        self._quick = shape.gpus >= 1 and not self._shares and not shape.searched
         if not self._quick:
             return super().walk(shape, lower)
         self._shape = shape
@@ -462,7 +462,7 @@ class Consolidate(SearchingConsolidate):
 
     def changed(self, shape: Shape, dirty: set[int]) -> Sequence[Changed] | None:
         """A one-node request that failed can only fit on a node where something changed."""
-        if shape.gpus > self.size or shape.gpus < 1 or self._shares or shape.apart:
+        if shape.gpus > self.size or shape.gpus < 1 or self._shares or shape.searched:
             return None
         lookup, free, on = self._lookup, self.node_free, self._on
         return [(free[at], on[at]) for at in map(lookup.__getitem__, dirty)]

@@ -12,10 +12,11 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.sharing import GPU_MEM
+from rota.core.spec import MARK
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Placement, Room
 from rota.placement.choices import Choice, in_order
-from rota.placement.room import EPSILON, MARK, tidy
+from rota.placement.room import EPSILON, tidy
 
 
 class PooledCount(Placement):

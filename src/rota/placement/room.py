@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from rota.core.allocation import Amount
+from rota.core.allocation import TERMS, Amount
 from rota.core.jobs import Shape
 from rota.core.resources import GPU_MEMORY, ResourceKind
 from rota.core.sharing import EXCLUSIVE, MIG
+from rota.core.spec import MARK
 from rota.core.topology import Vertex
 
 EPSILON = 1e-9  # fractions of GPUs and CPUs are sums of floats
 DIGITS = 9  # to which such sums are rounded, so that 1 - 0.9 leaves room for 0.1
 WHOLE = -1  # instead of the number of a GPU: whole GPUs of a node, whichever they are
-
-MARK = "#"
-"""A label that begins like this is a note of a placement to itself, never asked of a node."""
 
 
 class Room:
@@ -86,13 +84,13 @@ class Room:
         """Which nodes are of a kind that the request accepts, up or not."""
         known = self._matching.get(shape.number)
         if known is None:
-            wanted = [label for label in shape.labels if not label.startswith(MARK)]
-            if not wanted and not shape.types and not shape.gpu_mem_gib:
+            asks = shape.opened is not None or any(not n.startswith(MARK) for n in shape.labels)
+            if not asks and not shape.types and not shape.gpu_mem_gib:
                 self._matching[shape.number] = known = [True] * len(self.nodes)
                 return known
             known = self._matching[shape.number] = [
                 (not shape.types or node.gpu_type in shape.types)
-                and all(label in node.labels for label in wanted)
+                and node.suits(shape.labels)
                 and shape.gpu_mem_gib <= node.gpu_mem_gib + EPSILON
                 for node in self.nodes
             ]
@@ -130,7 +128,7 @@ class Room:
         for kind, need in shape.resources.items():
             if need and kind in self.more:
                 times = min(times, _times(self.more[kind][position], need / (shape.gpus or 1)))
-            elif need and not any(kind in node.resources for node in self.nodes):
+            elif need and kind not in TERMS and not self._somewhere(kind):
                 return 0  # nobody has it
         if self.pool_mem and shape.gpus >= 1 and self.nodes[position].gpu_mem_gib:
             times = min(times, _times(self.pool_mem[position], self.nodes[position].gpu_mem_gib))
@@ -211,6 +209,9 @@ class Room:
         shared = self.shares.get(position)
         return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
 
+    def _somewhere(self, kind: str) -> bool:
+        return any(kind in node.resources for node in self.nodes)
+
     def free_gpus(self, use: Sequence[bool]) -> float:
         """The same on all of these nodes."""
         gpus: Amount = sum(compress(self.gpus, use))
@@ -223,7 +224,7 @@ class Room:
         """What is free of a kind on all nodes that are up; inf if a shortage forbids nothing."""
         free = self.more.get(kind)
         if free is None:
-            return float("inf") if any(kind in node.resources for node in self.nodes) else 0.0
+            return float("inf") if kind in TERMS or self._somewhere(kind) else 0.0
         return sum(amount for amount, up in zip(free, self.up, strict=True) if up)
 
     # --- changes ----------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ import msgspec
 
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
+from rota.core.spec import MARK
 from rota.core.topology import Topology
 from rota.placement.base import Room
 from rota.placement.choices import Choice, enough, in_order
 from rota.placement.consolidate import SearchingConsolidate
-from rota.placement.room import MARK
 
 SKEWED = MARK + "skewed"
 """Marks the requests of skewed models."""

@@ -275,31 +275,6 @@ def judged(comparison: PolicyComparison) -> bool:
     return any(one.verdict for row in comparison.rows for one in row.measures.values())
 
 
-def without_ratio(comparison: PolicyComparison) -> list[str]:
-    """In words, what has no point on a logarithmic axis of ratios."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    others = [row for row in comparison.rows if row.policy != comparison.baseline]
-    for measure in comparison.measures:
-        known = [(row.policy, row.measures.get(measure.key)) for row in others]
-        zero = tuple(policy for policy, one in known if one is not None and one.ratio == 0.0)
-        none = tuple(
-            policy
-            for policy, one in known
-            if one is not None and one.mean is not None and one.ratio is None
-        )
-        for why, who in (("the ratio is 0", zero), ("no ratio to 0", none)):
-            if who:
-                found.setdefault((why, who), []).append(measure.label)
-    return [
-        f"{', '.join(labels)}{_of(who, len(others))} ({why})"
-        for (why, who), labels in found.items()
-    ]
-
-
-def _of(policies: tuple[str, ...], everybody: int) -> str:
-    return "" if len(policies) == everybody else f" of {', '.join(policies)}"
-
-
 def delays(comparison: PolicyComparison) -> pl.DataFrame:
     """Mean wait per completed job by policy and reason: the columns of `delay_parts`."""
     rows = [

@@ -146,6 +146,21 @@ def node_outages(log: Log) -> pl.DataFrame:
     return pl.DataFrame({"node": names, "from_s": times[:, 0], "until_s": times[:, 1]})
 
 
+def shown_nodes(log: Log) -> pl.DataFrame:
+    """The nodes that pictures show, also those that nobody used.
+
+    Args:
+        log: The event log or its history.
+
+    Returns:
+        A row per node (or pool, where GPUs are one): `node`, `gpus`.
+    """
+    history = read_history(log)
+    places = _Places(history)
+    shown = places.shown(_holding(history, places).place)
+    return pl.DataFrame({"node": places.names(shown), "gpus": places.size[shown]})
+
+
 def _down_share(history: History, shown: Ints, edges: Floats) -> Floats:
     rows = [row for row in history.outages() if row[0] in set(shown.tolist())]
     at = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)

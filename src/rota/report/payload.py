@@ -68,7 +68,7 @@ def look_data(look: RunView, tables: list[dict[str, Any]]) -> dict[str, Any]:
         "fragments": _heat(
             lambda bins: fragment_heat(history, look.basis, bins), style.LEAST_SHARE
         ),
-        "jobs": _job_table(look.jobs, origin_s, tables),
+        "jobs": job_table(look.jobs, origin_s, tables),
         "fates": fates(look),
         "lanes": lanes_data(history, origin_s),
     }
@@ -115,7 +115,7 @@ def _heat(fold: Callable[[int], pl.DataFrame | None], least: float = 1.0) -> dic
     return {"nodes": names, "bins": bins, "cells": packed({"cell": cells}), "top": top}
 
 
-def _job_table(jobs: pl.DataFrame, origin_s: float, tables: list[dict[str, Any]]) -> int:
+def job_table(jobs: pl.DataFrame, origin_s: float, tables: list[dict[str, Any]]) -> int:
     """Where the table of jobs is; policies that ran the same jobs share it."""
     names = jobs["tenant"].fill_null("").replace("", NO_TENANT)
     tenants = names.unique(maintain_order=True).to_list()

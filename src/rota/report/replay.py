@@ -274,7 +274,8 @@ def _curves(answer: Answer) -> str:
             f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dash} '
             f'points="{_points(values, top)}"/>'
         )
-        legend += f'<span><i style="background:{colour}"></i>{escape(schedule.name)}</span>'
+        mark = f'<i class="swatch" style="background:{colour}"></i>'
+        legend += f"<span>{mark}{escape(schedule.name)}</span>"
     marks = ""
     for at_s, label in log_ticks(1, most):
         x = _x(at_s, top)
@@ -373,7 +374,7 @@ def _pairs_figure(answer: Answer) -> str:
                 f'font-size="10">{escape(duration(value))}</text>'
             )
     legend = "".join(
-        f'<span><i style="background:{COLOURS[place]}"></i>{escape(name)}</span>'
+        f'<span><i class="swatch" style="background:{COLOURS[place]}"></i>{escape(name)}</span>'
         for place, name in enumerate((NAME, answer.model.policy))
     )
     height = len(groups) * step + 8

@@ -63,6 +63,12 @@ class RunView:
         """The table of its jobs."""
         return fold_jobs(self.history, *self.promised.of(self.history.ids))
 
+    def called(self, name: str) -> "RunView":
+        """The same run under another name."""
+        return RunView(
+            name, self.summary, self._log, self.folder, basis=self.basis, promised=self.promised
+        )
+
     @property
     def window(self) -> Window:
         """The jobs that its numbers are about."""
@@ -116,6 +122,46 @@ def read_source(folder: Path, comparison: PolicyComparison | None = None) -> Rep
             f"`rota simulate` made"
         )
     return _of_run(folder)
+
+
+def source_of(views: Sequence[RunView], trace: str, cluster: str, notes: list[str]) -> ReportSource:
+    """From runs that were made one by one; the first is the baseline.
+
+    Nothing was repeated, so there are no intervals. A policy that ran twice has a number behind its
+    name.
+    """
+    names = _distinct([view.name for view in views])
+    told = [view.summary.get("assumptions") or {} for view in views]
+    comparison = PolicyComparison(
+        trace=trace,
+        cluster=cluster,
+        baseline=names[0],
+        seeds=[0],
+        windows=[],
+        level=0.95,
+        method="",
+        measures=list(_OF_A_RUN),
+        rows=[_row(name, view.summary) for name, view in zip(names, views, strict=True)],
+        assumptions=[
+            Assumption(key, {n: brief(each.get(key)) for n, each in zip(names, told, strict=True)})
+            for key in told[0]
+        ],
+        runs=[
+            RunOf(name, ".", 0, None, [], dict(view.summary))
+            for name, view in zip(names, views, strict=True)
+        ],
+        notes=notes,
+    )
+    looks = [view.called(name) for name, view in zip(names, views, strict=True)]
+    return ReportSource(comparison, looks, notes)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        number = 1 + sum(each == name or each.startswith(f"{name} (") for each in found)
+        found.append(name if number == 1 else f"{name} ({number})")
+    return found
 
 
 def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:

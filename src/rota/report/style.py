@@ -16,8 +16,6 @@ DASHES: tuple[tuple[float, ...], ...] = (
 )  # fmt: skip
 """Lengths drawn and left out, in widths of the line: curves on top of each other stay visible."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-COLOURS_ON_DARK = ("#77aadd", "#ff8899", "#55cc77", "#ddcc66", "#99ddff", "#dd77bb", "#bbbbbb")
-"""The same hues for the page on a dark screen."""
 REASON_COLOURS = {
     "order": "#4477aa",
     "capacity": "#66ccee",

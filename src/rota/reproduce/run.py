@@ -19,6 +19,7 @@ from rota.study.pool import each
 from rota.study.run import simulate
 
 VERDICT, CHECKS, SERIES, INPUTS = "verdict.json", "checks.csv", "series.csv", "inputs"
+PAGE = "report.html"
 PICTURE = r"[\w-]+\.svg"
 
 Told = Callable[[str, int, int], None]
@@ -205,7 +206,7 @@ def _quoted(path: Path) -> str:
 
 def own_files(folder: Path) -> list[str]:
     """What an earlier reproduction wrote into a folder."""
-    own = [VERDICT, CHECKS, SERIES]
+    own = [VERDICT, CHECKS, SERIES, PAGE]
     own += [
         str(path.relative_to(folder)) for path in (folder / INPUTS).rglob("*") if path.is_file()
     ]
@@ -214,7 +215,7 @@ def own_files(folder: Path) -> list[str]:
         runs = [str(run) for run in verdict["runs"]]
         own += [str(name) for name in verdict.get("pictures", ()) if re.fullmatch(PICTURE, name)]
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        return [VERDICT, CHECKS, SERIES]
+        return [VERDICT, CHECKS, SERIES, PAGE]
     return own + [
         f"{run}/{name}" for run in runs if re.fullmatch(r"[\w.=+-]+", run) for name in RUN_FILES
     ]

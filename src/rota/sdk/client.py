@@ -39,6 +39,7 @@ from rota.sdk.transport import (
 )
 from rota.wire import (
     ADD_PERSON,
+    ADD_WINDOW,
     AUDIT_QUEUES,
     BEGIN_LOGIN,
     CANCEL_ARRAY,
@@ -80,6 +81,7 @@ from rota.wire import (
     LIST_SECRETS,
     LIST_SESSIONS,
     LIST_TOKENS,
+    LIST_WINDOWS,
     MAX_BODY_BYTES,
     MAX_JOBS,
     MAX_KEY,
@@ -95,6 +97,7 @@ from rota.wire import (
     RELOAD,
     REMOVE_NODE,
     REMOVE_SECRET,
+    REMOVE_WINDOW,
     REVOKE_TOKEN,
     SEND_PIECE,
     SET_SECRET,
@@ -138,6 +141,7 @@ from rota.wire import (
     NewPerson,
     NewSecret,
     NewToken,
+    NewWindow,
     NodeEvent,
     NodeInfo,
     OutputQuery,
@@ -154,6 +158,7 @@ from rota.wire import (
     UsageSummary,
     WebCode,
     WhatIf,
+    WindowInfo,
 )
 
 P = ParamSpec("P")
@@ -676,6 +681,18 @@ class AsyncClient(_OnSession):
         query = DrainQuery(stop, UNSET if deadline_s is None else deadline_s)
         return await self._session.ask(DRAIN_NODE, query=query, node=node)
 
+    async def windows(self) -> list[WindowInfo]:
+        """Maintenance and reservations, by their start."""
+        return await self._session.ask(LIST_WINDOWS)
+
+    async def add_window(self, window: NewWindow) -> WindowInfo:
+        """Plan a maintenance, or reserve nodes for users and queues."""
+        return await self._session.ask(ADD_WINDOW, body=msgspec.json.encode(window))
+
+    async def remove_window(self, name: str) -> None:
+        """Give one up, or end it early."""
+        await self._session.ask(REMOVE_WINDOW, window=name)
+
     async def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         return await self._session.ask(NODE_HISTORY, node=node)
@@ -981,6 +998,9 @@ class Client(_OnSession):
     drain = _blocking(AsyncClient.drain)
     node_history = _blocking(AsyncClient.node_history)
     undrain = _blocking(AsyncClient.undrain)
+    windows = _blocking(AsyncClient.windows)
+    add_window = _blocking(AsyncClient.add_window)
+    remove_window = _blocking(AsyncClient.remove_window)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
     audit = _blocking(AsyncClient.audit)

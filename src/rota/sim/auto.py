@@ -28,7 +28,7 @@ from rota.core.admission import Admission
 from rota.core.changes import Changes
 from rota.core.errors import OptionError
 from rota.core.events import ENDS, INF, JOB_SUBMIT, Event
-from rota.core.jobs import HELD, RUNNING, STARTING, WAITING, Behaviour, Job, JobSpec
+from rota.core.jobs import HELD, RUNNING, STARTING, WAITING, Behaviour, Job, JobSpec, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.policy import ComposingPolicy, Params, Policy
 from rota.core.ports import Successor
@@ -237,6 +237,10 @@ class AutoScheduler(Successor):
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
         """As the present candidate."""
         return self.inner.overhear(view, events)
+
+    def reshape(self, job: Job, shape: Shape, now_s: float) -> None:
+        """As the present candidate."""
+        self.inner.reshape(job, shape, now_s)
 
     def rank(self, job: Job) -> tuple[Any, int]:
         """As the present candidate."""

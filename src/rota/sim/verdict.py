@@ -17,6 +17,7 @@ from rota.core.jobs import HELD, STOPPING, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.reasons import Reason
 from rota.core.verdict import Remedy, Verdict
+from rota.core.windows import declared_s
 from rota.core.words import TEXTS, brief
 from rota.engine.executor import on_cluster
 from rota.engine.loop import Engine
@@ -26,6 +27,7 @@ from rota.sim.proposal import Proposal
 FEW = 5  # jobs that are named
 MOST_SIZES = 64  # numbers of GPUs that are tried
 _HOUR, _DAY = 3_600.0, 86_400.0
+OF_WINDOWS = (Reason.MAINTENANCE.label, Reason.RESERVED.label)
 LIMITS_S = (
     *(days * _DAY for days in (7, 5, 3, 2, 1)),
     *(hours * _HOUR for hours in (12, 8, 6, 4, 3, 2, 1)),
@@ -123,6 +125,8 @@ def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> lis
         told.append(f"{free:g} of {there:g} GPUs that it could use are free, it asks for {asked}")
     elif reason == Reason.QUOTA.label:
         told += _quota(engine, job)
+    elif reason in OF_WINDOWS and engine.calendar is not None:
+        told.append(engine.calendar.why(job))
     if ahead and reason in (Reason.ORDER.label, Reason.CAPACITY.label):
         gpus = sum(other.gpus for other in ahead)
         first = ", ".join(f"{other.id} ({other.gpus:g})" for other in ahead[:FEW])
@@ -193,6 +197,7 @@ class Remedies:
         self._asked = asked
         self._types = [name for name in engine.view.topology.types if name]
         self._estimates = bool(engine.scheduler.knowledge & Knowledge.USER_ESTIMATE)
+        self._windows = engine.calendar is not None and bool(engine.calendar.windows)
 
     def find(self) -> list[Remedy]:
         """One of each kind, the smallest first."""
@@ -233,9 +238,12 @@ class Remedies:
                 return
 
     def _limits(self) -> Iterator[Remedy]:
-        told_s = self._asked.spec.estimate_s
-        for limit_s in LIMITS_S if self._estimates and told_s < INF else ():
-            shorter = msgspec.structs.replace(self._asked.spec, estimate_s=limit_s)
+        spec = self._asked.spec
+        told_s = declared_s(spec) if self._windows else spec.estimate_s
+        for limit_s in LIMITS_S if self._windows or (self._estimates and told_s < INF) else ():
+            shorter = msgspec.structs.replace(spec, estimate_s=limit_s)
+            if spec.limit_s < INF:
+                shorter = msgspec.structs.replace(shorter, limit_s=limit_s)
             if limit_s < told_s and self._helps(shorter):
                 yield Remedy(
                     kind="limit", limit_s=limit_s,

@@ -15,6 +15,7 @@ from rota.core.ports import RateModel, Scheduler
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
+from rota.core.windows import NodeWindow, WindowText
 from rota.core.workload import Workload, fields
 from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_costs
@@ -97,7 +98,8 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     outages = _outages(config, topology, workload)
     belief = draw_beliefs(error, len(workload), draw_seed(config))
     told = workload
-    if config.estimate_error is not None and scheduler.knowledge & Knowledge.USER_ESTIMATE:
+    reads = scheduler.knowledge & Knowledge.USER_ESTIMATE or config.maintenance or config.reserve
+    if config.estimate_error is not None and reads:
         told = tell_estimates(workload, belief)
     cluster = SimCluster(
         topology,
@@ -116,6 +118,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         checker=_checker(config),
     )
     engine.arrivals.book = _speed_book(config, rates, scheduler)
+    windows = _windows(config, engine)
     parts |= {
         "costs": {"name": costs.name, **costs.describe()},
         "rates": {"name": rates.name, **rates.describe()},
@@ -128,11 +131,30 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
             else None
         ),
     }
+    if windows:
+        parts["windows"] = windows
     if config.speed_error is not None:
         parts["speed_error"] = msgspec.structs.asdict(_speed_error(config))
     study = dialect is not None and dialect.endless
     assumptions = _assumptions(config, engine, {**parts, "failures": _failures(config, outages)})
     return Run(config, workload, topology, engine, assumptions, window, study, notes)
+
+
+def _windows(config: RunConfig, engine: Engine) -> list[dict[str, Any]]:
+    """Maintenance and reservations; as what they are known."""
+    if not (config.maintenance or config.reserve):
+        return []
+    if config.like is not None:
+        raise OptionError(
+            "--maintenance and --reserve: a published simulator has no windows: leave --like out"
+        )
+    texts = [WindowText.read("maintenance", text) for text in config.maintenance]
+    texts += [WindowText.read("reservation", text) for text in config.reserve]
+    windows: list[NodeWindow] = []
+    for number, text in enumerate(texts, start=1):
+        windows.append(text.window(engine.cluster.topology, number, windows))
+        engine.add_window(windows[-1])
+    return [msgspec.to_builtins(window) for window in windows]
 
 
 def _checker(config: RunConfig) -> Checker | None:
@@ -221,6 +243,11 @@ def _scheduler(
         admission=config.admission,
         seed=draw_seed(config),
     )
+    if (config.maintenance or config.reserve) and not parts.placement.names_nodes:
+        raise OptionError(
+            f"--maintenance and --reserve: placement {parts.placement.name!r} knows no nodes: use "
+            f"another one, e.g. consolidate"
+        )
     named = {role: {"name": part.name, **_params(part.params)} for role, part in parts.by_role()}
     preemptive = parts.policy.preemptive
     return parts.scheduler(frictionless=frictionless), {**named, "preemptive": preemptive}
@@ -290,9 +317,9 @@ def _ignored(topology: Topology, workload: Workload) -> list[str]:
 
 
 def _with_sharing(rates: str, topology: Topology) -> str:
-    """Where GPUs may be over-committed, that has its price."""
+    """Where GPUs have modes of sharing, sharing has its price."""
     names = {part.partition(":")[0] for part in rates.split("+")}
-    if topology.overcommits and names.isdisjoint(("sharing", "pairs")):
+    if topology.shared and names.isdisjoint(("sharing", "pairs")):
         return f"{rates}+sharing"
     return rates
 

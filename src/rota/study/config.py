@@ -49,13 +49,15 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     outages: Literal["recorded"] | None = None  # nodes fail as they did where the jobs come from
     measure: str | None = None
     check: bool = False
+    maintenance: tuple[str, ...] = ()  # as `core.windows` reads them
+    reserve: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: what was said, nothing else."""
         return {
             key: value
             for key, value in msgspec.structs.asdict(self).items()
-            if value not in (None, False)
+            if value not in (None, False, ())
         }
 
     @classmethod

@@ -7,10 +7,13 @@ reports of each run are collected from a file, as under a daemon. The result has
 
 import csv
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +60,89 @@ def measure(
     for gpus in sizes:
         found += _one([part.replace(PLACE, str(gpus)) for part in command], gpus, seconds, told)
     return found
+
+
+class PairMeasures(NamedTuple):
+    """Samples per second of applications, each alone and beside each other on the same GPUs."""
+
+    alone: dict[str, float]
+    pairs: dict[tuple[str, str], tuple[float, float]]
+
+
+def read_commands(file: Path) -> dict[str, list[str]]:
+    """Applications of a file with a line `name: command` for each.
+
+    Raises:
+        InputError: It cannot be read, or a line is something else.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--pairs {file}: cannot be read ({error}): check the path") from error
+    found: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, colon, command = line.partition(":")
+        if not colon or not command.strip() or name.strip() in found:
+            raise InputError(
+                f"{file}: line {number}: write NAME: COMMAND, each name once "
+                "(resnet: python train.py)"
+            )
+        found[name.strip()] = shlex.split(command)
+    if not found:
+        raise InputError(f"{file}: names no application: write lines NAME: COMMAND")
+    return found
+
+
+def measure_pairs(
+    commands: Mapping[str, Sequence[str]],
+    *,
+    gpus: int,
+    seconds: float,
+    told: Callable[[str], None] = lambda _: None,
+) -> PairMeasures:
+    """Run each command alone, then every two of them (and two of each) at the same time.
+
+    Commands should run for longer than `seconds`: who is alone at the end is faster then.
+    """
+    alone = {name: _speed(command, gpus, seconds) for name, command in commands.items()}
+    for name, speed in alone.items():
+        told(f"{name} alone: {speed:.4g} samples/s")
+    pairs = {}
+    with ThreadPoolExecutor(2) as threads:
+        for one, other in combinations_with_replacement(commands, 2):
+            runs = [threads.submit(_speed, commands[name], gpus, seconds) for name in (one, other)]
+            pairs[one, other] = (runs[0].result(), runs[1].result())
+            own, others = (
+                speed / alone[n] for speed, n in zip(pairs[one, other], (one, other), strict=True)
+            )
+            told(f"{one} beside {other}: {own:.2f} and {others:.2f} of their speeds alone")
+    return PairMeasures(alone, pairs)
+
+
+def _speed(command: Sequence[str], gpus: int, seconds: float) -> float:
+    sizes = _one(
+        [part.replace(PLACE, str(gpus)) for part in command], gpus, seconds, lambda _: None
+    )
+    return max(size.gpus * size.batch / size.time.step_s for size in sizes)
+
+
+def write_pairs(found: PairMeasures, file: Path, *, gpus: int, gpu_type: str, force: bool) -> Path:
+    """A table of throughputs, as `--rates pairs:table=FILE` reads it."""
+    if file.exists() and not force:
+        raise OutputError(f"{file} exists: name another folder, or give --force")
+    kind = {name: str((name, gpus)) for name in found.alone}
+    jobs: dict[str, dict[str, object]] = {
+        kind[name]: {"null": speed} for name, speed in found.alone.items()
+    }
+    for (one, other), speeds in found.pairs.items():
+        jobs[kind[one]][kind[other]] = list(speeds)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode({gpu_type: jobs}), indent=2))
+    part.replace(file)
+    return file
 
 
 def _one(

@@ -28,8 +28,8 @@ from rota.study.run import simulate
 from rota.study.statistics import ratio_interval
 from rota.study.workloads import is_generated, jobs_of, load_again
 
-CURVE, TABLE, PICTURE = "curve.csv", "robust.json", "curve.svg"
-FILES = (CURVE, TABLE, PICTURE)
+CURVE, TABLE, PICTURE, PAGE = "curve.csv", "robust.json", "curve.svg", "report.html"
+FILES = (CURVE, TABLE, PICTURE, PAGE)
 """Everything that is written."""
 ERROR, FAILURES, COSTS = "estimate-error", "mtbf", "costs"
 VARIED = {ERROR: "estimate error", FAILURES: "failures", COSTS: "costs"}

@@ -179,7 +179,7 @@ def _divided(spans: pl.DataFrame, origin: datetime, periods: Sequence[str]) -> p
     end_s: float = spans.select(pl.col("end_s").max()).item()
     bounds = []
     while (begin_s := _midnight_s(day, origin)) <= end_s:
-        following = day + timedelta(days=1) if daily else _next_month(day)
+        following = day + timedelta(days=1) if daily else next_month(day)
         bounds.append((begin_s, _midnight_s(following, origin), day.isoformat(), f"{day:%Y-%m}"))
         day = following
     names = ("from_s", "to_s", "day", "month")
@@ -199,7 +199,8 @@ def _divided(spans: pl.DataFrame, origin: datetime, periods: Sequence[str]) -> p
     )
 
 
-def _next_month(day: date) -> date:
+def next_month(day: date) -> date:
+    """The first day of the month after."""
     return (day.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 

@@ -14,12 +14,16 @@ start, stop and slow phases, lost work. The rules:
   same slices is nothing, elsewhere it is a move.
 * In a strict queue nobody passes: who waits holds back all behind it that could ever use one of the
   nodes that it could use, as long as these are up. They wait, too, and hold back others.
+* A window keeps jobs off its nodes that are not let in and would not end before it begins, by what
+  they declare less what they have run. When it begins, jobs that are still there go on, or are
+  stopped at once.
 * A job that leaves holds its slices while its stop lasts; a start waits until its slices are free.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from math import nextafter
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -37,6 +41,8 @@ Free = dict[int, float]
 
 POOL = -1
 NEXT = 1e-9  # relative: what is reached but for rounding is reached
+Closed = tuple[float, float, Collection[int], Collection[int], bool]
+"""(from when, until when, node positions, jobs that are let in, stop the others at its start?)."""
 ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP, TURNS = range(6)  # what is due, in the order at equal times
 
 
@@ -45,6 +51,8 @@ def consolidate(
 ) -> Slices | None:
     """What one node could hold goes to the fullest that suffices; more: idle nodes and a rest."""
     alive = [i for i in free if up[i] and i in on]
+    if not alive:
+        return None
     slices: list[tuple[int, float]] = []
     if gpus > max(sizes[i] for i in on):
         for i in sorted(alive, key=lambda i: (-sizes[i], i)):
@@ -65,6 +73,7 @@ class NaiveEngine:
 
     `on`: positions of the nodes that each job accepts, none for all. `round_s`: the queue is served
     only at multiples of it. `rates`: a model whose rates change with progress; else all are 1.
+    `windows`: nodes that are not for everybody.
     """
 
     def __init__(  # noqa: PLR0913 - one per circumstance
@@ -79,6 +88,7 @@ class NaiveEngine:
         round_s: float = 0.0,
         on: Sequence[Sequence[int]] = (),
         rates: RateModel | None = None,
+        windows: Sequence[Closed] = (),
     ) -> None:
         everywhere = tuple(range(len(sizes)))
         self.on = [(*nodes,) or everywhere for nodes in on] or [everywhere] * len(workload)
@@ -92,6 +102,7 @@ class NaiveEngine:
         self.coming = sorted(self.jobs, key=lambda job: job.submit_s)  # stable: ties by index
         self.outages = sorted(outages, key=itemgetter(0, 2))
         self.up = [True] * len(sizes)
+        self.everything: Free = dict(enumerate(sizes))  # whatever is closed for some time
         self.present: list[Job] = []
         self.plan: dict[int, Slices] = {}  # what each job shall hold
         self.body: dict[int, Slices] = {}  # what each job really occupies
@@ -101,6 +112,8 @@ class NaiveEngine:
         self.level: dict[int, float] = {}  # when its key jumps
         self.revision = policy.revision
         self.now = 0.0
+        self.windows = list(windows)
+        self.begun: list[Closed] = []
         self.log: list[Entry] = []
 
     def run(self, *, batches: int = 100_000) -> list[Entry]:
@@ -110,6 +123,7 @@ class NaiveEngine:
             times += self.level.values()
             times += [job.submit_s for job in self.coming[:1]]
             times += [outage[0] for outage in self.outages[:1]]
+            times += self._turns()
             if self.round_s and self.present:
                 # rounded: multiples of 0.7 are not exact
                 times.append((int(round(self.now / self.round_s, 9)) + 1) * self.round_s)
@@ -144,6 +158,7 @@ class NaiveEngine:
             self.present.append(self.coming.pop(0))
         for index in [i for i, when in self.level.items() if when <= self.now]:
             del self.level[index]
+        self._turn()
 
     def _due(self, job: Job, kind: int) -> None:
         if kind == RUNS:
@@ -190,6 +205,54 @@ class NaiveEngine:
         lost = self.costs.failure_loss(job, self.now) if job.index in self.body else 0.0
         self._settle(job, lost)
         self._leave(job)
+
+    # --- windows ----------------------------------------------------------------------------------
+
+    def _too_late(self, window: Closed, job: Job) -> float:
+        """After this it would not end before the window begins."""
+        said = job.spec.limit_s if job.spec.limit_s < INF else job.spec.estimate_s
+        left = said - job.run_s
+        return window[0] - left if left > 0 else nextafter(window[0], -INF)
+
+    def _barred(self, window: Closed, job: Job) -> bool:
+        if job.index in window[3]:
+            return False
+        since = job.since_s if job.phase == RUNNING else self.now
+        return self.now >= window[0] or since > self._too_late(window, job)
+
+    def _nodes(self, job: Job) -> list[int]:
+        """Those that it accepts and may use now."""
+        closed = {i for window in self.windows if self._barred(window, job) for i in window[2]}
+        return [i for i in self.on[job.index] if i not in closed]
+
+    def _turns(self) -> list[float]:
+        """When a window begins or ends, or it becomes too late for a job that is there."""
+        if not self.present and not self.coming:
+            return []
+        times = [when for window in self.windows for when in window[:2]]
+        times += [
+            nextafter(self._too_late(window, job), INF)
+            for window in self.windows
+            for job in self.present
+            if job.phase != RUNNING and job.index not in window[3]
+        ]
+        return [when for when in times if self.now < when < INF]
+
+    def _turn(self) -> None:
+        for window in list(self.windows):
+            if window[0] <= self.now and window not in self.begun:
+                self.begun.append(window)
+                for node in sorted(window[2]) if window[4] else ():
+                    self._clear(node, window[3])
+            if window[1] <= self.now:
+                self.windows.remove(window)
+
+    def _clear(self, node: int, owners: Collection[int]) -> None:
+        for job in self.present:
+            if job.index not in owners and node in dict(self.plan.get(job.index, ())):
+                self._note("stop", job.index)
+                del self.plan[job.index]
+                self._stop(job, None)
 
     # --- a job's life -----------------------------------------------------------------------------
 
@@ -305,20 +368,22 @@ class NaiveEngine:
     def _choose(self, free: Free, job: Job, up: Sequence[bool]) -> Slices | None:
         if self.pooled:
             return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
-        return consolidate(free, self.sizes, up, job.gpus, self.on[job.index])
+        nodes = self.on[job.index] if free is self.everything else self._nodes(job)
+        return consolidate(free, self.sizes, up, job.gpus, nodes)
 
     def _rivalry(self, job: Job) -> set[int]:
         """The nodes that it could ever use, of those that are up."""
         if self.pooled:
             return {POOL}
-        on = self.on[job.index]
+        on = self._nodes(job)
+        if sum(self.sizes[i] for i in on) < job.gpus:
+            return set()
         large = [i for i in on if self.sizes[i] >= job.gpus]
         return {i for i in large or on if self.up[i]}
 
     def _refuse(self) -> None:
-        everything: Free = dict(enumerate(self.sizes))
         for job in self.present[:]:
-            if self._choose(everything, job, [True] * len(self.sizes)) is None:
+            if self._choose(self.everything, job, [True] * len(self.sizes)) is None:
                 job.phase = REJECTED
                 self.present.remove(job)
                 self._note("rejected", job.index)
@@ -397,3 +462,42 @@ class NaiveEngine:
             if job.index not in self.level and job.phase in phases:
                 self.policy.key(job, self.now)  # asked again after every start and stop
                 self.level[job.index] = self.policy.next_change(job, self.now)
+
+
+class NaiveSharer(NamedTuple):
+    """A job on a GPU that is served in turns: it comes, has work, a weight and memory."""
+
+    submit_s: float
+    work: float
+    weight: float = 1.0
+    mem_gib: float = 0.0
+
+
+def naive_turns(sharers: Sequence[NaiveSharer], mem_gib: float) -> list[float]:
+    """When each ends on one GPU in turns: in order of arrival as memory allows, others may pass.
+
+    Between two events everybody on the GPU has its part of it by weight; nothing else is known.
+    """
+    left = [sharer.work for sharer in sharers]
+    ends = [INF] * len(sharers)
+    on: list[int] = []
+    waiting: list[int] = []
+    coming = sorted(range(len(sharers)), key=lambda i: (sharers[i].submit_s, i))
+    now = 0.0
+    while coming or on:
+        total = sum(sharers[i].weight for i in on)
+        times = [now + left[i] * total / sharers[i].weight for i in on]
+        following = min([*times, *(sharers[i].submit_s for i in coming[:1])])
+        for i in on:
+            left[i] -= (following - now) * sharers[i].weight / total
+        now = following
+        for i in [i for i in on if left[i] <= NEXT * max(1.0, sharers[i].work)]:
+            on.remove(i)
+            ends[i] = now
+        while coming and sharers[coming[0]].submit_s <= now:
+            waiting.append(coming.pop(0))
+        for i in waiting[:]:
+            if sum(sharers[k].mem_gib for k in (*on, i)) <= mem_gib:
+                waiting.remove(i)
+                on.append(i)
+    return ends

@@ -16,6 +16,7 @@ from rota.core.ports import Cluster, RateModel, TransitionCost
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
+from rota.core.windows import NodeWindow
 from rota.core.workload import Workload
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
@@ -119,6 +120,7 @@ class Item(msgspec.Struct, frozen=True):
     estimate_s: float = INF
     course: tuple[tuple[float, float], ...] = ()
     """(work, factor): from this work on it progresses at this rate."""
+    user: str = ""
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -127,6 +129,24 @@ class Outage(msgspec.Struct, frozen=True):
     at_s: float
     node: int
     up: bool
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Nodes (by position) that are for some users, or for nobody, for some time."""
+
+    start_s: float
+    end_s: float
+    nodes: tuple[int, ...]
+    users: tuple[str, ...] = ()
+    preempt: bool = False
+
+    def window(self, number: int) -> NodeWindow:
+        """As the real engine knows it."""
+        return NodeWindow(
+            name=f"w{number}", kind="reservation" if self.users else "maintenance",
+            nodes=tuple(f"n{i}" for i in self.nodes), start_s=self.start_s, end_s=self.end_s,
+            users=self.users, at_start="preempt" if self.preempt else "wait",
+        )  # fmt: skip
 
 
 def wire(
@@ -167,6 +187,7 @@ class Scenario(msgspec.Struct, frozen=True):
     costs: Fixed = Fixed()
     outages: tuple[Outage, ...] = ()
     round_s: float = 0.0
+    windows: tuple[Span, ...] = ()
 
     def workload(self) -> Workload:
         """The jobs j0, j1, ... in their order."""
@@ -177,6 +198,7 @@ class Scenario(msgspec.Struct, frozen=True):
                     j.submit_s,
                     Request.of(j.gpus, labels=(_label(j.on),) if j.on else ()),
                     estimate_s=j.estimate_s,
+                    user=j.user,
                 )
                 for i, j in enumerate(self.jobs)
             ],
@@ -201,8 +223,9 @@ class Scenario(msgspec.Struct, frozen=True):
         workload: Workload | None = None,
         placement: Callable[[Topology], Placement] | None = None,
         admission: Admission | None = None,
+        windows: bool = True,
     ) -> Engine:
-        """The real engine with everything wired, ready to run."""
+        """The real engine with everything wired, ready to run; `windows`: those are known."""
         topology = self.topology()
         outages = [
             (o.at_s, NODE_UP if o.up else NODE_DOWN, topology.nodes[o.node]) for o in self.outages
@@ -210,10 +233,13 @@ class Scenario(msgspec.Struct, frozen=True):
         cluster = SimCluster(topology, self.costs, self._rates(topology) or Solo(), outages=outages)
         place = (placement or PLACEMENTS[self.placement])(topology)
         wake = Wake(on=frozenset(), every_s=self.round_s) if self.round_s else None
-        return wire(
+        engine = wire(
             policy, cluster, workload or self.workload(), placement=place, admission=admission,
             check=check, wake=wake,
         )  # fmt: skip
+        for number, span in enumerate(self.windows if windows else ()):
+            engine.add_window(span.window(number))
+        return engine
 
     def run(self, policy: Policy[Any], *, check: bool = True) -> Engine:
         """Run to the end."""
@@ -225,7 +251,14 @@ class Scenario(msgspec.Struct, frozen=True):
             policy, self.workload(), self.nodes, self.costs, pooled=self.placement == "count",
             outages=[(o.at_s, o.node, o.up) for o in self.outages], round_s=self.round_s,
             on=[job.on for job in self.jobs], rates=self._rates(self.topology()),
+            windows=[
+                (w.start_s, w.end_s, w.nodes, self._of(w.users), w.preempt) for w in self.windows
+            ],
         ).run(batches=BATCHES)  # fmt: skip
+
+    def _of(self, users: Sequence[str]) -> tuple[int, ...]:
+        """Numbers of the jobs of these users."""
+        return tuple(i for i, job in enumerate(self.jobs) if job.user in users)
 
     def _rates(self, topology: Topology) -> RateModel | None:
         return CourseRates(topology) if any(job.course for job in self.jobs) else None
@@ -246,6 +279,9 @@ class Scenario(msgspec.Struct, frozen=True):
             costs=self.costs.scaled(factor),
             outages=tuple(change(o, at_s=o.at_s * factor) for o in self.outages),
             round_s=self.round_s * factor,
+            windows=tuple(
+                change(w, start_s=w.start_s * factor, end_s=w.end_s * factor) for w in self.windows
+            ),
         )  # fmt: skip
 
     def mismatch(self, make: Callable[[], PriorityPolicy[Any]]) -> str:
@@ -375,12 +411,15 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
     change = msgspec.structs.replace
     for i in range(len(scenario.outages)):
         yield change(scenario, outages=scenario.outages[:i] + scenario.outages[i + 1 :])
+    for i in range(len(scenario.windows)):
+        yield change(scenario, windows=scenario.windows[:i] + scenario.windows[i + 1 :])
     for i in range(len(scenario.jobs)):
         yield change(scenario, jobs=scenario.jobs[:i] + scenario.jobs[i + 1 :])
     if len(scenario.nodes) > 1:
         nodes = scenario.nodes[:-1]
         kept = tuple(outage for outage in scenario.outages if outage.node < len(nodes))
-        yield change(scenario, nodes=nodes, outages=kept)
+        windows = tuple(window for window in scenario.windows if max(window.nodes) < len(nodes))
+        yield change(scenario, nodes=nodes, outages=kept, windows=windows)
 
 
 def _cheaper(scenario: Scenario) -> Iterator[Scenario]:

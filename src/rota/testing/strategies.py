@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from rota.core.events import INF
-from rota.testing.scenario import Fixed, Item, Outage, Scenario
+from rota.testing.scenario import Fixed, Item, Outage, Scenario, Span
 
 SIZES = (1, 2, 3, 4, 6, 8)
 
@@ -55,11 +55,14 @@ def workloads(
     ties: bool = True,
     sizes: tuple[int, ...] = SIZES,
     on: tuple[tuple[int, ...], ...] = ((),),
+    limited: bool = False,
 ) -> tuple[Item, ...]:
     """Up to twelve jobs, few of which can never fit; some fail by themselves.
 
-    `on`: the sets of nodes that jobs accept, none for all.
+    `on`: the sets of nodes that jobs accept, none for all. `limited`: they are of two users, and
+    most of them say how long they run, more or less truly.
     """
+    said = st.one_of(times(24, ties=ties), st.just(INF)) if limited else st.just(INF)
     asked = st.sampled_from([size for size in sizes if size <= gpus] or [1])
     one = st.builds(
         Item,
@@ -68,8 +71,24 @@ def workloads(
         times(20, ties=ties).map(lambda work: work or 1),
         st.one_of(st.just(INF), st.just(INF), st.just(INF), times(20, ties=ties)),
         st.sampled_from(on),
+        said,
+        st.just(()),
+        st.sampled_from(("ann", "bob") if limited else ("",)),
     )
     return tuple(draw(st.lists(one, max_size=12)))
+
+
+@st.composite
+def windows(draw: st.DrawFn, nodes: int, *, ties: bool = True) -> tuple[Span, ...]:
+    """Maintenance, and reservations for ann or bob; they may overlap."""
+    found = []
+    for _ in range(draw(st.integers(0, 3))):
+        start_s = draw(times(30, ties=ties))
+        some = draw(st.sets(st.integers(0, nodes - 1), min_size=1))
+        users = draw(st.sampled_from(((), ("ann",), ("bob",))))
+        lasts_s = 1 + draw(times(20, ties=ties))
+        found.append(Span(start_s, start_s + lasts_s, (*sorted(some),), users, draw(st.booleans())))
+    return tuple(found)
 
 
 @st.composite
@@ -84,16 +103,18 @@ def scenarios(  # noqa: PLR0913 - what tests choose
     rounds: bool = False,
     sizes: tuple[int, ...] = SIZES,
     choosy: bool = False,
+    with_windows: bool = False,
 ) -> Scenario:
     """Everything together; `choosy`: jobs accept different, overlapping sets of nodes."""
     nodes = draw(topologies())
     subsets = st.sets(st.integers(0, len(nodes) - 1), max_size=3).map(lambda s: (*sorted(s),))
     on = (*draw(st.lists(subsets, min_size=1, max_size=4)),) if choosy else ((),)
     return Scenario(
-        draw(workloads(gpus=sum(nodes), ties=ties, sizes=sizes, on=on)),
+        draw(workloads(gpus=sum(nodes), ties=ties, sizes=sizes, on=on, limited=with_windows)),
         nodes,
         placement or draw(st.sampled_from(("count", "consolidate"))),
         draw(costs(lossy=lossy)) if with_costs and draw(st.booleans()) else Fixed(),
         draw(outages(len(nodes))) if with_outages and draw(st.booleans()) else (),
         draw(st.integers(1, 8)) if rounds else 0.0,
+        draw(windows(len(nodes), ties=ties)) if with_windows else (),
     )

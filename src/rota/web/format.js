@@ -82,6 +82,18 @@ export function number(value, digits = 2) {
 }
 
 /**
+ * The GPUs of a job: `2`; of an elastic one what it has and takes: `4 of 1-8`, `1-8`.
+ * @param {any} job
+ * @returns {string}
+ */
+export function sized(job) {
+  if (!job.elastic) return number(job.gpus);
+  const takes = `${job.elastic.min}-${job.elastic.max}`;
+  const has = Object.values(job.nodes || {}).reduce((all, one) => all + one, 0);
+  return has ? `${number(has)} of ${takes}` : takes;
+}
+
+/**
  * @param {number} count
  * @param {string} word
  * @param {string} [several]
@@ -192,6 +204,8 @@ export const REASONS = {
   admission: "it was not let into the queue yet",
   dependency: "it waits for another job to end",
   backoff: "it failed, and is tried again after a while",
+  maintenance: "it would not end before the maintenance of nodes that it needs",
+  reserved: "it would not end before nodes that it needs are reserved for others",
   array: "as many of its array as may are in the queue or run",
   overhead: "it is being started, stopped or moved",
   down: "its nodes failed",

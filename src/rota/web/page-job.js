@@ -113,7 +113,7 @@ class JobView {
     const now = context.now();
     const facts = [
       ["Owner", job.user], ["Queue", job.queue || "default"],
-      ["Asks for", `${gpus(job.gpus)}${job.gpu_type ? ` (${job.gpu_type})` : ""}`],
+      ["Asks for", `${job.elastic ? `${job.elastic.min} to ${gpus(job.elastic.max)}` : gpus(job.gpus)}${job.gpu_type ? ` (${job.gpu_type})` : ""}`],
       ["Where", nodes || "–"],
       ["Submitted", moment(job.submitted_at)],
       ["Waited", duration((job.started_at || job.ended_at || now) - job.submitted_at)],

@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
-import { ago, clock, duration, JOB_STATES, number, OVER, REASONS } from "./format.js";
+import { ago, clock, duration, JOB_STATES, OVER, REASONS, sized } from "./format.js";
 import { chip, heading } from "./page.js";
 import { LongTable } from "./table.js";
 
@@ -24,7 +24,7 @@ export function jobs(context) {
   const columns = [
     { key: "id", title: "Job", sort: "id", cell: (/** @type {any} */ job) => h("a", { href: `#/jobs/${job.id}`, "data-id": job.id }, job.id, h("span.name", {}, ` ${job.name}${job.task === null || job.task === undefined ? "" : ` [${job.task}]`}`)) },
     { key: "state", title: "State", sort: "state", cell: (/** @type {any} */ job) => [chip(job.state), job.reason && h("span.quiet.why", { title: REASONS[job.reason] || job.reason }, ` ${REASONS[job.reason] || job.reason}`)] },
-    { key: "gpus", title: "GPUs", sort: "gpus", kind: "number", cell: (/** @type {any} */ job) => [number(job.gpus), h("span.unit", {}, job.gpus === 1 ? " GPU" : " GPUs")] },
+    { key: "gpus", title: "GPUs", sort: "gpus", kind: "number", cell: (/** @type {any} */ job) => [sized(job), h("span.unit", {}, job.gpus === 1 && !job.elastic ? " GPU" : " GPUs")] },
     { key: "queue", title: "Queue", sort: "queue", cell: (/** @type {any} */ job) => job.queue || "default" },
     { key: "user", title: "User", sort: "user", cell: (/** @type {any} */ job) => job.user },
     { key: "submitted", title: "Submitted", sort: "submitted", cell: (/** @type {any} */ job) => h("span", { title: clock(job.submitted_at) }, ago(job.submitted_at, now())) },

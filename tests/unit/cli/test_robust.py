@@ -32,7 +32,7 @@ def test_a_table_and_a_picture(call, here):
     assert "x1.000" in text
     assert "[1.000, 1.000]" not in text  # fifo knows no estimates: seeds change nothing
     assert sorted(path.name for path in (here / "out").iterdir()) == [
-        "curve.csv", "curve.svg", "robust.json",
+        "curve.csv", "curve.svg", "report.html", "robust.json",
     ]  # fmt: skip
     picture = (here / "out" / "curve.svg").read_text()
     assert "<svg" in picture

@@ -61,19 +61,22 @@ def test_options_from_the_environment(rota, here, monkeypatch):
 
 def test_every_option_reaches_the_run(rota, here):
     code, _, _ = rota(
-        *RUN, "--placement", "count", "--admission", "accept-all", "--costs", "pollux30",
+        *RUN, "--placement", "consolidate", "--admission", "accept-all", "--costs", "pollux30",
         "--rates", "uniform", "--format", "csv", "--limit", "4", "--seed", "2",
         "--round", "50,refill=yes", "--estimate-error", "cv=0.1", "--speed-error", "cv=0.2",
         "--mtbf", "1000",
         "--mttr", "1", "--measure", "ids=0:3", "--check",
+        "--maintenance", "nodes=n0,start=9d,for=1h", "--reserve", "gpus=8,start=8d,for=1h,user=ann",
     )  # fmt: skip
     config = json.loads((here / "out" / "manifest.json").read_text())["config"]
 
     assert code == 0
     assert config == {
         "trace": "jobs.csv", "cluster": "1x8", "policy": "fifo", "format": "csv", "limit": 4,
-        "placement": "count", "admission": "accept-all", "costs": "pollux30", "rates": "uniform",
-        "like": None, "seed": 2, "round": "50,refill=yes", "estimate_error": "cv=0.1",
+        "placement": "consolidate", "admission": "accept-all", "costs": "pollux30",
+        "rates": "uniform", "maintenance": ["nodes=n0,start=9d,for=1h"],
+        "reserve": ["gpus=8,start=8d,for=1h,user=ann"], "like": None, "seed": 2,
+        "round": "50,refill=yes", "estimate_error": "cv=0.1",
         "speed_error": "cv=0.2",
         "mtbf": 1000.0, "mttr": 1.0, "measure": "ids=0:3", "check": True, "window": None,
         "outages": None,

@@ -204,7 +204,11 @@ def test_the_packages_of_extras_are_those_of_the_project():
         if "extra ==" in requirement and not requirement.startswith("rota[")
     }
     known = {name for names in EXTRAS.values() for name in names}
-    imported = {"pyjwt": "jwt", "protobuf": "perfetto"} | {  # perfetto is who imports protobuf
+    imported = {
+        "pyjwt": "jwt",
+        "pillow": "PIL",
+        "protobuf": "perfetto",
+    } | {  # perfetto is who imports protobuf
         name: "opentelemetry" for name in declared if name.startswith("opentelemetry_")
     }
     assert {imported.get(name, name) for name in declared} == known

@@ -21,7 +21,7 @@ from rota.jobfile.model import JobFile, Resources
 from rota.live.calls import CallAnswer
 from rota.live.driver import Capabilities
 from rota.live.drivers.pretend import PretendDriver
-from rota.wire import OPERATIONS, Actor, NewPerson
+from rota.wire import OPERATIONS, Actor, NewPerson, NewWindow
 
 ADMIN = Actor("root", "admin")
 CONFIGURATION = """
@@ -97,6 +97,9 @@ MATRIX = {
     "node_history": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
     "undrain_node": {"": FOR_OPERATORS},
+    "list_windows": {"": FOR_PEOPLE},
+    "add_window": {"": FOR_OPERATORS},
+    "remove_window": {"": FOR_OPERATORS},
     "remove_node": {"": "- - . . . = = ."},  # it is in use
     "list_queues": {"": FOR_PEOPLE},
     "get_status": {"": FOR_PEOPLE},
@@ -236,6 +239,19 @@ class World:
         made.path = made.path.replace("{node}", "n0")
 
     undrain_node = node_history = drain_node
+
+    def add_window(self, made, case, token):
+        # far away: it must not keep the jobs of others from starting
+        made.json = {"kind": "reservation", "nodes": ["n1"], "users": ["pia"], "name": self.fresh()}
+        made.json |= {"start": 9e10, "end": 9.1e10}
+
+    def remove_window(self, made, case, token):
+        name = self.fresh()
+        window = NewWindow(
+            kind="maintenance", nodes=["n1"], start=9e10, end=9.1e10, name=name
+        )  # fmt: skip
+        self.daemon.add_window(window, ADMIN)
+        made.path = made.path.replace("{window}", name)
 
     def remove_node(self, made, case, token):
         made.path = made.path.replace("{node}", "n1")

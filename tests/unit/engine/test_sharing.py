@@ -22,10 +22,14 @@ from rota.engine.invariants import CapacityCheck, Invariants
 from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
 from rota.engine.source import WorkloadSource
+from rota.metrics.ledger import fold_ledger
 from rota.models.costs import Custom, FixedParams, Zero
 from rota.models.rates import Sharing, SharingParams
+from rota.models.tables import PairRates, PairsParams, combined
+from rota.placement.room import Room
 from rota.policies.admission.accept_all import AcceptAll
 from rota.sim.cluster import SimCluster
+from throughput_tables import write_table
 
 
 class Explicit(DecidePolicy):
@@ -33,6 +37,7 @@ class Explicit(DecidePolicy):
 
     name = "explicit"
     plan_type = ExplicitPlan
+    divides = True
 
     def __init__(self, where, *, wake_at=()):
         super().__init__()
@@ -354,3 +359,80 @@ def test_terms_change_without_a_restart():
     log = made.log.frame()
     moves = log.filter(log["event"] == "move")
     assert list(moves["other"]) == [only.index]
+
+
+def test_a_shared_gpu_counts_once_in_the_ledger():
+    made = build(on(0), [job("a", 1, 10), job("b", 1, 10), job("c", 1, 40)], SLICED)
+    made.run()
+    made.finish()
+    ledger = fold_ledger(made.log.frame())
+    assert ledger["capacity_gpu_s"] == pytest.approx(60.0)
+    assert ledger["useful_gpu_s"] == ledger["allocated_gpu_s"] == pytest.approx(60.0)
+    assert ledger["idle_gpu_s"] == pytest.approx(0.0)
+
+
+# --- switches, sets, planted mistakes, and no cost where nobody shares ----------------------------
+
+
+def test_pipelined_switches_cost_less_than_whole_ones():
+    big = [job(name, 1, 10, gpu_mem_gib=12) for name in "ab"]
+    fixed, pipelined, whole = (
+        ends(build(on(0), big, SLICED, switch=switch, quantum_s=1.0, step_s=1.0))["a"]
+        for switch in ("fixed", "pipelined", "whole")
+    )
+    assert fixed == 20.0
+    assert pipelined == pytest.approx(20.0 * 1.1)  # a tenth of the model, 1.2 GiB at 12 GiB/s
+    assert whole == pytest.approx(20.0 * 2.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "factor"), [("product", 0.4), ("max-min", 1 / (1 + 1 + 0.25)), ("roofline", 0.5)]
+)
+def test_sets_by_a_rule_from_pairs(rule, factor):
+    assert combined([0.5, 0.8], rule) == pytest.approx(factor)
+    assert combined([0.5], rule) == pytest.approx(0.5)
+
+
+def test_more_than_two_jobs_by_a_table_of_pairs(tmp_path):
+    table = write_table(
+        tmp_path / "table.json",
+        {("m", 1): (1.0, 1.0)},
+        {(("m", 1), ("m", 1)): (0.5, 0.5)},
+    )
+    topology = Topology([NodeSpec("n", 1, "v100", sharing="mps")])
+    jobs = [job(name, 1, 10) for name in "abc"]
+    jobs = [(replace(spec, model="m"), how) for spec, how in jobs]
+    made = Engine(
+        SimCluster(topology, Zero(), PairRates(topology, PairsParams(table=table))),
+        compose(Explicit(on(0)), PLACEMENTS["consolidate"](topology), AcceptAll()),
+        WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs])),
+        tenants=TenantTree(()),
+        checker=Invariants(),
+    )
+    assert ends(made) == pytest.approx(dict.fromkeys("abc", 40.0))
+
+
+def test_a_placement_that_forgets_memory_is_caught(monkeypatch):
+    monkeypatch.setattr(Room, "welcome", lambda *_: True)
+    nodes = [NodeSpec("n", 1, gpu_mem_gib=80)]
+    jobs = [job(name, 0.3, 10, gpu_mem_gib=50) for name in "ab"]
+    with pytest.raises(InvariantError, match=r"100 (gpu_mem_gib|GiB of its memory) are given away"):
+        build(make_policy("fifo"), jobs, nodes).run()
+
+
+def test_sharing_off_costs_nothing(monkeypatch):
+    """Without modes and GPU memory, none of the code for them is called, also for parts of GPUs."""
+
+    def never(*_):
+        raise AssertionError("called where nobody shares")
+
+    monkeypatch.setattr(Room, "welcome", never)
+    for name in ("conflict", "parts_of"):
+        monkeypatch.setattr(occupancy, name, never)
+    jobs = [
+        job(f"j{i}", gpus, 10, at=float(i)) for i, gpus in enumerate([0.3, 0.3, 0.5, 1, 2, 0.2])
+    ]
+    costs = Custom(FixedParams(start_s=1.0, stop_s=1.0))
+    for policy in ("fifo", "srtf", "drf"):
+        made = build(make_policy(policy), jobs, [NodeSpec("n", 2)], costs=costs)
+        assert max(ends(made).values()) < 100

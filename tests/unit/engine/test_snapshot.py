@@ -48,7 +48,7 @@ def test_what_was_saved_is_loaded(tmp_path):
         (zlib.compress(msgspec.msgpack.encode([1, 2])), "not a snapshot of Rota"),
         (packed(state=7), "not a snapshot of Rota"),
         (packed()[:-9], "not a snapshot of Rota"),
-        (packed(version=99), "snapshot version 99, this Rota reads 7: make it again"),
+        (packed(version=99), "snapshot version 99, this Rota reads 8: make it again"),
         (packed(format="other", version=3), "not a snapshot of Rota: make one with"),
     ],
 )

@@ -6,11 +6,21 @@ import sys
 import pytest
 
 from rota.core.efficiency import JobUsage, advice
+from rota.core.errors import OptionError
 from rota.core.jobs import Request, Shape
 from rota.daemon.efficiency import MOST_POINTS, MOST_SAMPLES, UsageBook, summaries
 from rota.live.agent.health import HealthAnswer
 from rota.live.agent.messages import PartKey, PartUsage
-from rota.live.agent.usage import MeasuredPart, UsageWatch, gpu_shares, process_table, used_below
+from rota.live.agent.usage import (
+    MeasuredPart,
+    UsageWatch,
+    checked_exporter,
+    dcgm_shares,
+    exporter_shares,
+    gpu_shares,
+    process_table,
+    used_below,
+)
 
 TABLE = "0, GPU-a, 90\n1, GPU-b, 0\n2, GPU-c, [N/A]\nnoise\n"
 
@@ -21,6 +31,73 @@ def shape(gpus=2, cpus=8.0, mem_gib=16.0):
 
 def test_the_table_of_nvidia_smi():
     assert gpu_shares(TABLE) == {"0": 0.9, "GPU-a": 0.9, "1": 0.0, "GPU-b": 0.0}
+
+
+DMON = """#Entity   GPUTL   GRACT
+ID
+GPU 0     90      0.731
+GPU 1     40      N/A
+GPU 2     N/A     N/A
+GPU-I 3   N/A     0.500
+"""
+EXPORTED = """# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",device="nvidia0",modelName="NVIDIA A100"} 90
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",device="nvidia1"} 20
+DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-a"} 1410
+DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="1",UUID="GPU-b",GPU_I_ID="1"} 0.25
+DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="1",UUID="GPU-b",GPU_I_ID="2"} 0.75
+DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="2",UUID="GPU-c"} nan
+"""
+
+
+def test_what_dcgm_tells():
+    assert dcgm_shares(DMON) == {"0": 0.731, "1": 0.4}
+    assert dcgm_shares("Error: unable to establish a connection\n") == {}
+    assert exporter_shares(EXPORTED) == {"0": 0.9, "GPU-a": 0.9, "1": 0.75, "GPU-b": 0.75}
+    assert exporter_shares("<html>") == {}
+
+
+def busy_by(monkeypatch, programs, answers, devices, **options):
+    """Return how busy a part with these GPUs is told to be, and what was asked."""
+    monkeypatch.setattr("rota.live.agent.usage.process_table", dict)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in programs else None)
+    clock, told, asked = Clock(), [], []
+
+    def ask(command, timeout_s):
+        asked.append(command[0])
+        return HealthAnswer(0, answers[command[0]])
+
+    part = MeasuredPart(PartKey("7.0", 0), 10, devices)
+    watch = UsageWatch(lambda: [part], told.extend, ask, clock, **options)
+    for _ in range(2):
+        watch.look()
+        clock.now += 1.0
+    return told[0].busy, set(asked)
+
+
+def test_dcgm_knows_of_gpus_that_nvidia_smi_does_not_know(monkeypatch):
+    both, answers = ("nvidia-smi", "dcgmi"), {"nvidia-smi": TABLE, "dcgmi": "GPU 2 N/A 0.5\n"}
+    assert busy_by(monkeypatch, both, answers, ["0"]) == (0.9, {"nvidia-smi"})
+    assert busy_by(monkeypatch, both, answers, ["2"]) == (0.5, {*both})
+    assert busy_by(monkeypatch, ("dcgmi",), {"dcgmi": DMON}, ["0"]) == (0.731, {"dcgmi"})
+    assert busy_by(monkeypatch, (), {}, ["0"]) == (None, set())
+
+
+def test_an_exporter_is_read_instead(monkeypatch):
+    urls = []
+
+    def fetch(url, timeout_s):
+        urls.append(url)
+        return EXPORTED
+
+    options = {"exporter": "http://localhost:9400/metrics", "fetches": fetch}
+    found = busy_by(monkeypatch, ("nvidia-smi",), {"nvidia-smi": TABLE}, ["1"], **options)
+    assert found == (0.75, set())
+    assert set(urls) == {options["exporter"]}
+    assert checked_exporter("") == ""
+    with pytest.raises(OptionError, match="write its address"):
+        checked_exporter("file:///etc/passwd")
 
 
 def test_everybody_below_a_process_counts_and_so_do_those_who_are_gone():

@@ -1,10 +1,15 @@
 """Waiting by reason, from logs whose answer can be worked out by hand."""
 
+import numpy as np
 import pytest
 
 from rota.core.reasons import Reason
-from rota.metrics import fold_delay, fold_jobs
-from rota.metrics.delay import REASONS
+from rota.metrics import delay, fold_delay, fold_jobs
+from rota.metrics.delay import REASONS, total_delay
+from rota.metrics.history import read_history
+from rota.study.config import RunConfig
+from rota.study.run import simulate
+from rota.traces.synth.generate import generate
 
 
 def delays(log):
@@ -29,6 +34,7 @@ def test_the_reasons_are_the_public_ones():
     assert REASONS == (
         "order", "capacity", "fragmentation", "quota", "gang", "constraint", "admission",
         "dependency", "overhead", "down", "unknown", "backoff", "array",
+        "maintenance", "reserved",
     )  # fmt: skip
 
 
@@ -170,3 +176,17 @@ def test_unfinished_jobs_wait_until_the_end_of_the_log(script):
     log = script.submit(0).blame(1, Reason.CAPACITY).at(30).end()
 
     assert fold_delay(log)[0, REASONS.index("capacity")] == 30
+
+
+@pytest.mark.parametrize("part", [1, 7, 1_000])
+def test_sums_in_parts_are_the_sums_of_the_whole_to_the_last_bit(monkeypatch, part):
+    jobs = generate("philly-like", jobs=120, gpus=8, load=1.4, seed=3, options={})
+    config = RunConfig(trace="generated", cluster="2x4", policy="srtf", placement="consolidate")
+    history = read_history(simulate(config, workload=jobs).log)
+    chosen = np.arange(120) % 3 > 0
+    whole = fold_delay(history)
+    assert whole.any()
+    monkeypatch.setattr(delay, "_PART", part)
+    assert total_delay(history, chosen).tolist() == whole[chosen].sum(axis=0).tolist()
+    everybody = np.ones(120, dtype=np.bool_)
+    assert total_delay(history, everybody).tolist() == whole.sum(axis=0).tolist()

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from packed_columns import unpacked
 from rota.core.errors import InputError, OptionError, OutputError
 from rota.metrics.delay import REASONS
 from rota.report import payload, style, write, write_report
-from rota.report.columns import unpacked
 from rota.report.frame import embedded
 from rota.report.page import html
 from rota.report.source import read_source

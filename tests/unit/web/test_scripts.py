@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from js_tools import node, tool
 from rota.core.reasons import Reason
 from rota.web import asset, asset_names, bundle
@@ -36,8 +38,9 @@ def test_every_script_is_checked_and_small():
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), name
 
 
-def test_modules_can_stand_side_by_side_in_one_script():
-    text = bundle("map.js", "lanes.js", "chart.js", "report.js")
+@pytest.mark.parametrize("page", ["report.js", "watch.js"])
+def test_modules_can_stand_side_by_side_in_one_script(page):
+    text = bundle("map.js", "lanes.js", "chart.js", page)
     assert "import " not in re.sub(r"/\*\*.*?\*/|//.*", "", text, flags=re.DOTALL)
     assert not re.search(r"^export ", text, re.MULTILINE)
     names = TOP.findall(text)

@@ -34,6 +34,7 @@ from rota.live.agent.messages import (
 from rota.live.agent.parts import VALUES_KEPT, LocalPart, secret_names
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import JobAccount, Sandbox
+from rota.live.agent.turns import GpuTurns, shared_devices
 from rota.live.agent.usage import MeasuredPart
 from rota.live.calls import CallAnswer, LaneCall, ListFiles, ReadFile
 from rota.live.clock import boot_time_s
@@ -91,7 +92,10 @@ class Agent:
         self._boot = boot()
         self._channels = Channels(self.root, self._boot)
         self.files = SentFiles(self.root, self.wake)
-        self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
+        self._books = {
+            node.spec.name: GpuShares(len(node.devices), shared_devices(node)) for node in nodes
+        }
+        self.turns = GpuTurns(self.nodes)
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
         self._used: list[PartUsage] = []
@@ -122,6 +126,7 @@ class Agent:
                 continue
             self._parts[part.key] = part
             part.look()
+            part.go_on()  # the agent before us may have died between two turns
             if not part.over and part.node in self._books:
                 self._books[part.node].book(part.shares)
             else:
@@ -359,6 +364,7 @@ class Agent:
                         log.exception("run.puzzling", extra={"run": part.key.run})
             self._exiting = [process for process in self._exiting if process.poll() is None]
             changed |= self._launch_waiting()
+            self.turns.step(self._parts.values())
             if self._read_reports() or changed:
                 self.news.set()
 
@@ -381,10 +387,15 @@ class Agent:
 
     def _patience_s(self) -> float:
         with self._lock:
-            parts = self._parts.values()
-            if self._exiting or any(part.restless and not part.puzzle for part in parts):
-                return SOON_S
-            return REPORTS_S if any(not part.over or part.process for part in parts) else -1
+            looks_s = self._look_again_s()
+            return min(looks_s, self.turns.wait_s()) if looks_s >= 0 else looks_s
+
+    def _look_again_s(self) -> float:
+        """Below 0: not before something happens."""
+        parts = self._parts.values()
+        if self._exiting or any(part.restless and not part.puzzle for part in parts):
+            return SOON_S
+        return REPORTS_S if any(not part.over or part.process for part in parts) else -1
 
     def _watch(self, part: LocalPart) -> None:
         """Let the end of its shim wake us. A descriptor that is closed leaves by itself."""
@@ -476,6 +487,7 @@ class Agent:
         """Let go of everything; what runs goes on."""
         with self._lock:
             for part in self._parts.values():
+                part.go_on()  # nobody deals out turns any more
                 part.abandon()
             for process in self._exiting:
                 process.wait()  # it has nothing left to do

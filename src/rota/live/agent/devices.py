@@ -11,10 +11,14 @@ Share: TypeAlias = tuple[int, float]
 
 
 class GpuShares:
-    """Who has which GPU of one node: whole ones are exclusive, fractions may share one."""
+    """Who has which GPU of one node: whole ones are exclusive, fractions may share one.
 
-    def __init__(self, devices: int) -> None:
+    `shared`: GPUs that several may have at a time, as far as their number is asked for.
+    """
+
+    def __init__(self, devices: int, shared: Collection[int] = ()) -> None:
         self._used = [0.0] * devices
+        self._shared = shared
 
     @property
     def used(self) -> tuple[float, ...]:
@@ -61,7 +65,8 @@ class GpuShares:
     def _choose(self, device: int, amount: float, avoid: Collection[int]) -> list[Share] | None:
         """Whole devices in order; a remaining fraction goes to the fullest one with room for it."""
         if device != ANY:
-            return [(device, amount)] if self._used[device] + amount <= 1 + EPSILON else None
+            fits = device in self._shared or self._used[device] + amount <= 1 + EPSILON
+            return [(device, amount)] if fits else None
         whole = int(amount + EPSILON)
         rest = amount - whole
         candidates = sorted(range(len(self._used)), key=lambda number: number in avoid)

@@ -48,6 +48,7 @@ LOG_LIMIT, LOG_KEEP = 64 << 20, 3  # bytes of an output file, and how many older
 REPORT_TAIL, REPORT_LIMIT = 1 << 16, 4 << 20  # bytes of the file of reports
 FILE, SECRETS_DIR = "file:", "ROTA_SECRETS_DIR"
 VALUES_KEPT, NAME_LENGTH = 64, 100  # of what a job reports
+PAUSED = "paused"  # the file that says that its processes have been stopped for a while
 
 
 def secret_names(launch: Launch) -> list[str]:
@@ -80,6 +81,7 @@ class LocalPart:
         self._cgroup = ""
         self._read_to = 0  # in the file of reports
         self._wants: tuple[str, str] = ("", "")  # to stop: how, on whose account; not on disk yet
+        self._paused: bool | None = False  # None: an agent before this one may have
 
     @property
     def shim_pid(self) -> int:
@@ -118,6 +120,7 @@ class LocalPart:
         part.state = "starting"
         part.node, part._mark = str(about.get("node", "")), str(about.get("key", ""))
         part.shares = [(int(device), float(amount)) for device, amount in about.get("shares", ())]
+        part._paused = None if (folder / PAUSED).exists() else False
         how = shim.read(str(folder / "stop")).split()
         part.told = how[0] if how else ""
         return part if part._folder == folder else None
@@ -382,6 +385,30 @@ class LocalPart:
                 for group in (cgroup, *identity.get("limits", ())):
                     if group:
                         Path(group).rmdir()
+
+    # --- turns --------------------------------------------------------------------------------
+
+    @property
+    def leaves(self) -> bool:
+        """Is it to be stopped?"""
+        return bool(self._wants[0] or self.told)
+
+    def pause(self) -> None:
+        """Stop its processes for a while; the folder says so first, for the agents after us."""
+        if self._paused is not True:
+            try:
+                (self._folder / PAUSED).touch()
+            except OSError as error:
+                log.warning("pause.delayed", extra={"run": self.key.run, "why": str(error)})
+                return
+        self._paused = True
+        processes.signal_job(self.shim_pid, self._mark, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let its processes go on, if they were stopped."""
+        if self._paused is not False and not self.over:
+            processes.signal_job(self.shim_pid, self._mark, signal.SIGCONT)
+            self._paused = False
 
     # --- ending -------------------------------------------------------------------------------
 

@@ -44,6 +44,14 @@ def nudge(pidfd: int) -> None:
     shim.send(signal.pidfd_send_signal, pidfd, shim.NEWS)
 
 
+def signal_job(shim_pid: int, key: str, number: int) -> None:
+    """Send a signal to all processes of a job that its shim has started, and not to the shim's."""
+    marker = f"ROTA_RUN_KEY={key}".encode()
+    for pid in shim.descendants(shim_pid) if shim_pid and key else ():
+        if marker in _environ(Path("/proc", str(pid))):
+            shim.send(os.kill, pid, number)
+
+
 def kill_leftovers(cgroup: str, key: str) -> int:
     """Kill what is left of a part whose shim is gone; how many there were.
 

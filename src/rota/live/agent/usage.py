@@ -1,15 +1,23 @@
-"""What the jobs of a machine use: processors and memory by /proc, GPUs by `nvidia-smi`."""
+"""What the jobs of a machine use: processors and memory by /proc, GPUs by `nvidia-smi` and DCGM.
+
+`nvidia-smi` does not know how busy every GPU is (one that is divided, for instance): those are read
+from DCGM, by `dcgmi dmon` where it is installed. With the address of a DCGM exporter that is read
+instead of both.
+"""
 
 import logging
 import os
+import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import urllib.request
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from rota.core.efficiency import IDLE
+from rota.core.errors import OptionError
 from rota.live.agent import shim
 from rota.live.agent.health import HealthAnswer, ask
 from rota.live.agent.messages import PartKey, PartUsage
@@ -22,6 +30,14 @@ ASK_S = 10.0  # the longest that `nvidia-smi` may take
 TICKS, PAGE_GIB = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE") / 2**30
 GPUS = ("--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits")
 FIELDS = 3
+DMON = ("dmon", "-e", "203,1001", "-c", "1")  # GPU_UTIL in percent, GR_ENGINE_ACTIVE from 0 to 1
+LONGEST = 8 << 20  # bytes of what an exporter tells
+_METRIC = re.compile(
+    r"^(?P<name>DCGM_FI_DEV_GPU_UTIL|DCGM_FI_PROF_GR_ENGINE_ACTIVE)"
+    r"\{(?P<labels>[^}]*)\}\s+(?P<value>[0-9.eE+-]+)",
+    re.MULTILINE | re.ASCII,
+)
+_LABEL = re.compile(r'(gpu|UUID|GPU_I_ID)="([^"]*)"')
 
 
 class MeasuredPart(NamedTuple):
@@ -76,6 +92,71 @@ def gpu_shares(text: str) -> dict[str, float]:
     return found
 
 
+def dcgm_shares(text: str) -> dict[str, float]:
+    """The same from the table of `dcgmi dmon`, by index: engine activity, else utilisation."""
+    found = {}
+    for line in text.splitlines():
+        kind, *fields = line.split() or [""]
+        if kind != "GPU" or len(fields) != FIELDS or not fields[0].isdigit():
+            continue
+        percent, active = map(_number, fields[1:])
+        if active is None and percent is not None:
+            active = percent / 100
+        if active is not None:
+            found[fields[0]] = min(1.0, max(0.0, active))
+    return found
+
+
+def exporter_shares(text: str) -> dict[str, float]:
+    """The same from a DCGM exporter, by index and by UUID; of a divided GPU its busiest part."""
+    known: dict[str, dict[str, float]] = {}
+    for match in _METRIC.finditer(text):
+        value = _number(match["value"])
+        if value is None:
+            continue
+        of_percent = match["name"].endswith("UTIL")
+        share = min(1.0, max(0.0, value / 100 if of_percent else value))
+        labels = dict(_LABEL.findall(match["labels"]))
+        values = known.setdefault(match["name"], {})
+        for key in (labels.get("gpu", ""), labels.get("UUID", "")):
+            if key:
+                values[key] = max(share, values.get(key, 0.0))
+    plain = known.get("DCGM_FI_DEV_GPU_UTIL", {})
+    return {**plain, **known.get("DCGM_FI_PROF_GR_ENGINE_ACTIVE", {})}
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value == value and abs(value) < LONGEST else None  # noqa: PLR0124 - not NaN
+
+
+def fetch(url: str, timeout_s: float) -> str:
+    """What an exporter tells; empty: nothing."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 - checked before
+            text: bytes = answer.read(LONGEST)
+    except (OSError, ValueError) as error:
+        log.warning("usage.exporter", extra={"url": url, "why": str(error)})
+        return ""
+    return text.decode(errors="replace")
+
+
+def checked_exporter(url: str) -> str:
+    """The address of an exporter, or nothing.
+
+    Raises:
+        OptionError: It is none.
+    """
+    if url and not url.startswith(("http://", "https://")):
+        raise OptionError(
+            f"DCGM exporter {url!r}: write its address, e.g. http://localhost:9400/metrics"
+        )
+    return url
+
+
 class UsageWatch:
     """Looks at what runs, in a thread of its own, and tells what it uses."""
 
@@ -85,7 +166,11 @@ class UsageWatch:
         tell: Callable[[list[PartUsage]], None],
         asks: Callable[[Sequence[str], float], HealthAnswer] = ask,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        exporter: str = "",
+        fetches: Callable[[str, float], str] = fetch,
     ) -> None:
+        self._exporter, self._fetches = exporter, fetches
         self._running, self._tell, self._asks, self._clock = running, tell, asks, clock
         self._seen: dict[PartKey, _Seen] = {}
         self._stopped = threading.Event()
@@ -115,7 +200,7 @@ class UsageWatch:
         if not due:
             return
         table = process_table()
-        gpus = self._gpus() if any(part.devices for part in due) else {}
+        gpus = self._gpus({device for part in due for device in part.devices})
         told = []
         for part in due:
             cpu_s, mem_gib = used_below(part.pid, table)
@@ -135,8 +220,16 @@ class UsageWatch:
         seen = self._seen.get(key)
         return seen is None or now_s >= seen.at_s + seen.pause_s
 
-    def _gpus(self) -> dict[str, float]:
-        if shutil.which("nvidia-smi") is None:
-            return {}
-        said = self._asks(["nvidia-smi", *GPUS], ASK_S)
-        return gpu_shares(said.text) if said.code == 0 else {}
+    def _gpus(self, wanted: Collection[str]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        if not wanted:
+            return found
+        if self._exporter:
+            return exporter_shares(self._fetches(self._exporter, ASK_S))
+        if shutil.which("nvidia-smi") is not None:
+            said = self._asks(["nvidia-smi", *GPUS], ASK_S)
+            found = gpu_shares(said.text) if said.code == 0 else {}
+        if not found.keys() >= set(wanted) and shutil.which("dcgmi") is not None:
+            said = self._asks(["dcgmi", *DMON], ASK_S)
+            found = {**(dcgm_shares(said.text) if said.code == 0 else {}), **found}
+        return found

@@ -7,11 +7,19 @@ over, what it has really used is spent, and the rest of its commitment is free a
 time limits never exceed a budget. A job without one commits all that is left: it enters alone, and
 what it uses beyond the budget is the most by which a budget is ever exceeded.
 
+*By month* (`per=month`): what was spent is forgotten when a month of the calendar (UTC) ends, and
+what jobs inside have used by then is no commitment any more. What they may still use counts for the
+new month, so no month exceeds its budget. `start` is the date of second 0; a daemon knows its own.
+
+*Payers* (`by`): queues with their ancestors, users, or groups (projects).
+
 GPU-hours are those of progress, as in the column `service_gpu_s` of `jobs.csv`.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import Literal
 
 from rota.core.admission import Admission
 from rota.core.errors import OptionError
@@ -27,10 +35,17 @@ EPSILON = 1e-6  # GPU-seconds: sums are rounded
 
 
 class BudgetParams(Params, frozen=True):
-    """GPU-hours of tenants: `vision:100/speech:50`; of all others each `default`."""
+    """GPU-hours of tenants: `vision:100/speech:50`; of all others each `default`.
+
+    In all (`per` is `ever`) or in each `month`; of queues, users or groups (`by`). `start`: the
+    date of second 0 (UTC), such as 2026-03-01; without, it is the beginning of a month.
+    """
 
     of: tuple[str, ...] = ()
     default: float = INF
+    per: Literal["ever", "month"] = "ever"
+    by: Literal["queue", "user", "group"] = "queue"
+    start: str = ""
 
 
 class BudgetState(State):
@@ -39,6 +54,9 @@ class BudgetState(State):
     spent_gpu_s: dict[str, float] = {}
     committed_gpu_s: dict[str, float] = {}
     inside: dict[int, dict[str, float]] = {}  # job index -> what it committed, by tenant
+    until_s: float = 0.0  # end of the month that is counted; 0: none yet
+    counted_gpu_s: dict[int, float] = {}  # what jobs inside used in months before
+    idle: bool = False  # in the month before nothing was used: the next one changes nothing
 
 
 class Budget(Admission):
@@ -51,7 +69,8 @@ class Budget(Admission):
         super().__init__(params)
         self.state: BudgetState = BudgetState()
         self._commits: dict[str, float] = {}  # of the job considered last
-        _ = self._budgets  # what is wrong is said now
+        self.timed = self.params.per == "month"
+        _ = self._budgets, self._start  # what is wrong is said now
 
     @cached_property
     def _budgets(self) -> Mapping[str, float]:
@@ -69,8 +88,24 @@ class Budget(Admission):
             found[name] = amount * HOUR_S
         return found
 
+    @cached_property
+    def _start(self) -> datetime:
+        try:
+            found = datetime.fromisoformat(self.params.start or "1970-01-01")
+        except ValueError as error:
+            raise OptionError(
+                f"admission 'budget': start={self.params.start}: write a date, e.g. 2026-03-01"
+            ) from error
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
     def _payers(self, job: Job, view: View) -> Iterator[tuple[str, float]]:
-        """The tenant and its ancestors that have a budget, in GPU-seconds."""
+        """Who has a budget for it, in GPU-seconds: the tenant and its ancestors, or one other."""
+        if self.params.by != "queue":
+            name = job.spec.user if self.params.by == "user" else job.spec.group
+            budget = self._budgets.get(name, self.params.default * HOUR_S)
+            if budget < INF:
+                yield name, budget
+            return
         for tenant in view.tenants.path(job.tenant):
             budget = self._budgets.get(tenant.name)
             if budget is None and tenant.name == job.tenant:
@@ -87,12 +122,68 @@ class Budget(Admission):
         """A job that may use more than a whole budget can never enter."""
         most = _most(job)
         for name, budget in self._payers(job, view):
-            if most < INF and most > budget + EPSILON:
+            never = self.timed and budget <= EPSILON
+            if never or (most < INF and most > budget + EPSILON):
                 return (
-                    f"may use {most / HOUR_S:g} GPU-hours, but tenant {name!r} has "
-                    f"{budget / HOUR_S:g} in all: ask for less, or for a shorter time limit"
+                    f"may use {'any number of' if most == INF else f'{most / HOUR_S:g}'} "
+                    f"GPU-hours, but {self._of()} {name!r} has {budget / HOUR_S:g} in "
+                    f"{'a month' if self.timed else 'all'}: ask for less, or for a shorter time "
+                    "limit"
                 )
         return None
+
+    def _of(self) -> str:
+        return "tenant" if self.params.by == "queue" else self.params.by
+
+    # --- months -------------------------------------------------------------------------------
+
+    def tick(self, view: View) -> bool:
+        """Has a month ended? Then another budget begins."""
+        state = self.state
+        if view.now_s < state.until_s:
+            return False
+        ended = state.until_s
+        state.until_s = self._month_end_s(view.now_s)
+        if not ended:
+            return False
+        state.idle = not any(state.spent_gpu_s.values())
+        state.spent_gpu_s = {}
+        for index, commits in state.inside.items():
+            job = view.everyone[index]
+            used = job.attained_gpu_s(ended)
+            done = used - state.counted_gpu_s.get(index, 0.0)
+            state.counted_gpu_s[index] = used
+            state.idle &= not done
+            for name in commits:
+                commits[name] = max(commits[name] - done, 0.0) if _most(job) < INF else 0.0
+        self._sum_up()
+        for index, commits in state.inside.items():
+            job = view.everyone[index]
+            if _most(job) == INF:  # it may need all that the others leave
+                commits.update({n: max(self._left(n, b), 0.0) for n, b in self._payers(job, view)})
+        self._sum_up()
+        return True
+
+    def _sum_up(self) -> None:
+        sums: dict[str, float] = {}
+        for commits in self.state.inside.values():
+            for name, amount in commits.items():
+                sums[name] = sums.get(name, 0.0) + amount
+        self.state.committed_gpu_s = sums
+
+    def _month_end_s(self, now_s: float) -> float:
+        now = self._start + timedelta(seconds=now_s)
+        first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        following = (first + timedelta(days=32)).replace(day=1)
+        return (following - self._start).total_seconds()
+
+    def next_s(self, view: View) -> float:  # noqa: ARG002 - as declared
+        """The end of the month, if anything was or may be used in it."""
+        state = self.state
+        at_work = bool(state.inside or any(state.spent_gpu_s.values()))
+        return state.until_s if at_work and not state.idle else INF
+
+    # --- jobs ---------------------------------------------------------------------------------
 
     def consider(self, job: Job, view: View) -> Reason | None:
         """Is as much left at every level?"""
@@ -119,14 +210,22 @@ class Budget(Admission):
                     f"it may need {most / HOUR_S:g}"
                 )  # fmt: skip
                 return (
-                    f"of the budget of {name!r}, {budget / HOUR_S:g} GPU-hours, "
+                    f"of the budget of {name!r}, {budget / HOUR_S:g} GPU-hours"
+                    f"{self._period()}, "
                     f"{spent / HOUR_S:g} are spent and {max(left, 0.0) / HOUR_S:g} are neither "
                     f"spent nor committed; {asks}"
                 )
         return ""
 
+    def _period(self) -> str:
+        if not self.timed or not self.state.until_s:
+            return ""
+        end = self._start + timedelta(seconds=self.state.until_s)
+        return f" until {end:%Y-%m-%d}"
+
     def entered(self, job: Job) -> None:
         """It commits what it may use."""
+        self.state.idle = False
         self.state.inside[job.index] = self._commits
         for name, amount in self._commits.items():
             committed = self.state.committed_gpu_s
@@ -143,10 +242,12 @@ class Budget(Admission):
 
     def left(self, job: Job) -> None:
         """What it has used is spent."""
+        self.state.idle = False
+        used = job.attained_gpu_s(job.end_s) - self.state.counted_gpu_s.pop(job.index, 0.0)
         for name, amount in self.state.inside.pop(job.index, {}).items():
             self.state.committed_gpu_s[name] -= amount
             spent = self.state.spent_gpu_s
-            spent[name] = spent.get(name, 0.0) + job.attained_gpu_s(job.end_s)
+            spent[name] = spent.get(name, 0.0) + used
 
 
 def _most(job: Job) -> float:

@@ -1,9 +1,9 @@
 """GPU types as policies for mixed clusters see them: where a gang fits, how fast it is there."""
 
 from rota.core.jobs import Job, Shape
+from rota.core.spec import MARK
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
-from rota.placement.room import MARK
 
 SLACK = 1e-9  # GPUs: parts of them are sums of floats
 

@@ -5,6 +5,7 @@ from math import ceil
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.spec import MARK
 from rota.core.topology import Topology, Vertex
 from rota.policies.slurm.params import (
     NOTHING,
@@ -149,7 +150,7 @@ class SlurmRequests:
 
     def _matching(self, job: Job) -> int:
         shape = job.shape
-        labels = shape.request.labels
+        labels = tuple(label for label in shape.labels if not label.startswith(MARK))
         found = self._by_kind.get((shape.types, labels))
         if found is None:
             found = sum(

@@ -240,9 +240,8 @@ class QueueDecision:
 
     def _rests_on(self, leaf: Branch) -> tuple[Any, ...]:
         """What it depends on that the first job of a leaf has to wait, beside idle GPUs."""
-        lowest = min(leaf.priorities, default=0)
         owed = self.rules.owed(leaf)
-        return (leaf.line.first, leaf.used, leaf.firm, leaf.ceiling, owed, lowest)
+        return (leaf.line.first, leaf.used, leaf.firm, leaf.ceiling, owed, leaf.lowest)
 
     def _is_stuck(self, leaf: Branch) -> bool:
         """Strict: its first job had to wait and nothing has changed for it (`_must_wait`)."""

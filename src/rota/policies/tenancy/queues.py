@@ -239,6 +239,7 @@ class Queues:
         self.running[job.index] = (leaf, gpus, firm)
         leaf.running[job.index] = job
         leaf.priorities[priority] = leaf.priorities.get(priority, 0) + 1
+        leaf.lowest = min(leaf.lowest, priority)
         self.tenancy.charge(leaf, gpus, firm=firm)
 
     def gives(self, index: int) -> Branch:
@@ -248,6 +249,7 @@ class Queues:
         leaf.priorities[job.spec.priority] -= 1
         if not leaf.priorities[job.spec.priority]:
             del leaf.priorities[job.spec.priority]
+            leaf.lowest = min(leaf.priorities, default=INF)
         if not firm and self.classes[job.spec.priority].preemptible:
             self._loosen(-gpus)
         self._ranks.pop(index, None)

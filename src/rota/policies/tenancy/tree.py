@@ -29,8 +29,9 @@ class Branch:
 
     __slots__ = (
         "asked", "average", "ceiling", "children", "entitled", "firm", "first", "heads", "jobs",
-        "kept", "key", "line", "most", "order", "parent", "path", "pick", "priorities", "promised",
-        "promises", "quota", "running", "stuck", "tenant", "upwards", "used", "vowed", "wanted",
+        "kept", "key", "line", "lowest", "most", "order", "parent", "path", "pick", "priorities",
+        "promised", "promises", "quota", "running", "stuck", "tenant", "upwards", "used", "vowed",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -60,6 +61,7 @@ class Branch:
         self.asked = 0.0  # of a leaf: GPUs that guaranteed jobs wait for
         self.running: dict[int, Job] = {}
         self.priorities: dict[int, int] = {}  # of those: how many have which
+        self.lowest: float = INF  # of these priorities
         self.line: TenantPath = TenantPath()
         # for `tenancy.decision`: the leaf whose turn it is, its job, and the rank among its like
         self.pick: Branch | None = None

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import RUNNING, Job
 from rota.core.view import View
 from rota.policies.tenancy.queues import Queues
 from rota.policies.tenancy.tree import SLACK, Branch
@@ -144,7 +144,7 @@ class Victims:
         """Nobody has to go, whatever others have; False: somebody may have to."""
         if self.queues.inside.preemptive or leaf.firm != leaf.used:
             return False
-        if self.options.within and leaf.running and min(leaf.priorities) < job.spec.priority:
+        if self.options.within and leaf.lowest < job.spec.priority:
             return False
         if not self.options.reclaim:
             return True
@@ -226,8 +226,11 @@ class Victims:
             return [job for job in leaf.running.values() if self._may_go(job)]
         known = self._unprotected.get(leaf)
         if known is None:
+            classes = self._classes
             known = self._unprotected[leaf] = [
-                job for job in reversed(leaf.running.values()) if self._may_go(job)
+                job
+                for job in reversed(leaf.running.values())
+                if (job.phase == RUNNING or job.running) and classes[job.spec.priority].preemptible
             ]
         gone = self.gone
         return [job for job in known if job.index not in gone] if gone else known
@@ -301,7 +304,7 @@ class Victims:
             return []
         priority = job.spec.priority
         found: list[Job] = []
-        if self.options.within and min(leaf.priorities) < priority:
+        if self.options.within and leaf.lowest < priority:
             lower = [v for v in leaf.running.values() if v.spec.priority < priority]
             key = RULES[self.options.rule]
             lower.sort(key=lambda v: (key(v, leaf, self.now_s), -v.start_s, -v.index))

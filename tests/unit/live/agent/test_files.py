@@ -68,6 +68,23 @@ def test_nobody_gets_the_files_of_others_by_their_digest(uploads):
             uploads.read(upload, digest)
 
 
+def test_what_a_user_keeps_is_limited(tmp_path):
+    uploads = UploadStore(tmp_path / "uploads", 8)
+    upload = sent(uploads)  # five bytes, and the list of its files
+    other = sha256(b"world").hexdigest()
+    more = FileManifest((FileEntry("b", 5, (other,)),))
+    for _ in range(2):  # the second time the folder is counted anew
+        with pytest.raises(InputError, match=r"upload: ann keeps .* \(permissions.upload_gib\)"):
+            uploads.plan(more, ANN)
+        with pytest.raises(InputError, match="would exceed"):
+            uploads.take(other, b"world", ANN)
+        uploads = UploadStore(tmp_path / "uploads", 8)
+    assert uploads.plan(SENT, ANN) == (upload, [])  # what is there costs nothing
+    uploads.take(HELLO, b"hello", ANN)
+    uploads.take(other, b"world", msgspec.structs.replace(ANN, role="operator"))
+    assert uploads.plan(more, BOB)[1] == [other]  # each has a limit of their own
+
+
 def test_pieces_that_nobody_needs_go_after_a_while(uploads, tmp_path):
     upload = sent(uploads)
     for path in (tmp_path / "uploads").rglob("*"):

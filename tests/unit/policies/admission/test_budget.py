@@ -1,5 +1,6 @@
 """Budgets: never exceeded by jobs with time limits, by others at most by one of them."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -20,10 +21,10 @@ from rota.sim.cluster import SimCluster
 HOUR = 3600.0
 
 
-def play(jobs, text, policy="fifo-skip", tenants=()):
-    """Jobs: (gpus, work, limit, tenant); all at second 0, 1, 2, ..."""
+def play(jobs, text, policy="fifo-skip", tenants=(), every_s=1.0, until_s=float("inf")):
+    """Jobs: (gpus, work, limit, tenant); all at second 0, 1, 2, ... if that is how often."""
     specs = [
-        JobSpec(str(i), float(i), Request.of(gpus), tenant, limit_s=limit)
+        JobSpec(str(i), every_s * i, Request.of(gpus), tenant, limit_s=limit, user=f"u-{tenant}")
         for i, (gpus, _, limit, tenant) in enumerate(jobs)
     ]
     workload = Workload(specs, [Behaviour(work) for _, work, _, _ in jobs])
@@ -33,7 +34,7 @@ def play(jobs, text, policy="fifo-skip", tenants=()):
         SimCluster(topology, Zero(), Uniform(topology)),
         WorkloadSource(workload), tenants=TenantTree(tenants),
     )  # fmt: skip
-    engine.run()
+    engine.run(until_s)
     return engine
 
 
@@ -84,3 +85,86 @@ def test_budgets_of_ancestors_and_defaults():
     for wrong in ("of=a", "of=a:x", "of=a:-1"):
         with pytest.raises(OptionError):
             make_admission(f"budget:{wrong}")
+
+
+# --- by month -------------------------------------------------------------------------------------
+
+DAY = 24 * HOUR
+ENDS = [0.0, 31 * DAY, 59 * DAY, 90 * DAY, 120 * DAY, 151 * DAY, 181 * DAY]  # of months of 2026
+MONTHLY = "per=month,start=2026-01-01"
+
+
+def in_months(engine, tenant):
+    """GPU-hours by month, of jobs that ran without a break."""
+    found = [0.0] * (len(ENDS) - 1)
+    for job in engine.jobs.values():
+        if job.tenant == tenant and job.first_start_s < job.end_s < float("inf"):
+            for i, (begin, end) in enumerate(pairwise(ENDS)):
+                inside = min(end, job.end_s) - max(begin, job.first_start_s)
+                found[i] += job.gpus * max(inside, 0.0) / HOUR
+    return found
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "easy", "conservative"])
+def test_no_month_exceeds_its_budget_and_each_begins_anew(policy):
+    for seed in range(3):
+        dice = Random(seed)  # noqa: S311 - not a secret
+        jobs = []
+        for _ in range(60):
+            work = dice.choice([6.0, 24.0, 240.0]) * HOUR
+            limit = work * dice.choice([1.0, 1.5])
+            jobs.append((dice.choice([1, 2]), work, limit, dice.choice(["a", "b"])))
+        engine = play(jobs, f"budget:of=a:800/b:720,{MONTHLY}", policy, every_s=12 * HOUR)
+        for tenant, most in (("a", 800.0), ("b", 720.0)):
+            used_gpu_h = in_months(engine, tenant)
+            assert max(used_gpu_h) <= most + 1e-6
+            assert sum(used_gpu_h) > most  # several months were used
+        assert not [job for job in engine.jobs.values() if job.phase == HELD]
+
+
+def test_a_job_over_the_end_of_a_month_counts_for_both():
+    day = 24.0
+    jobs = [(4, 2 * day * HOUR, 2 * day * HOUR, "a"), (4, day * HOUR, day * HOUR, "a")]
+    jobs = [(1, 1.0, 1.0, "b")] * 30 + jobs  # on 31 January
+    engine = play(jobs, f"budget:of=a:{4 * 2 * day},{MONTHLY}", every_s=DAY)
+    first, second = list(engine.jobs.values())[-2:]
+    assert (first.first_start_s, first.end_s) == (30 * DAY, 32 * DAY)
+    # a day of it is spent in February, which leaves room for the second at once
+    assert second.first_start_s == 31 * DAY
+    assert in_months(engine, "a")[:2] == [4 * day, 8 * day]
+
+
+def test_held_jobs_enter_when_the_month_ends_although_nothing_else_happens():
+    jobs = [(1, 10 * HOUR, 10 * HOUR, "a"), (1, 10 * HOUR, 10 * HOUR, "a")]
+    for policy in ("fifo-skip", "las", "drf", "easy"):
+        engine = play(jobs, f"budget:of=a:10,{MONTHLY}", policy)
+        assert [job.first_start_s for job in engine.jobs.values()] == [0.0, 31 * DAY], policy
+
+
+def test_a_budget_of_nothing_refuses_and_does_not_count_months_for_ever():
+    engine = play([(1, HOUR, float("inf"), "a")], f"budget:of=a:0,{MONTHLY}")
+    assert engine.jobs[0].phase == REJECTED
+    inf = float("inf")
+    engine = play([(1, 800 * HOUR, inf, "a")] * 3, f"budget:of=a:700,{MONTHLY}")
+    assert [job.end_s < inf for job in engine.jobs.values()] == [True, True, True]
+    spans = [(job.first_start_s, job.end_s) for job in engine.jobs.values()]
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))  # each enters alone
+
+
+def test_budgets_of_users_and_groups():
+    jobs = [(1, HOUR, HOUR, "a"), (1, HOUR, HOUR, "a"), (1, HOUR, HOUR, "b")]
+    engine = play(jobs, "budget:of=u-a:1,by=user")
+    assert [job.phase == HELD for job in engine.jobs.values()] == [False, True, False]
+    with pytest.raises(OptionError, match="write a date"):
+        make_admission("budget:of=a:1,per=month,start=soon")
+
+
+def test_what_a_held_job_is_told_names_the_month():
+    jobs = [(1, HOUR, HOUR, "a"), (1, HOUR, HOUR, "a")]
+    engine = play(jobs, f"budget:of=a:1,{MONTHLY}", until_s=DAY)
+    assert engine.scheduler.why_held(engine.jobs[1], engine.view) == (
+        "of the budget of 'a', 1 GPU-hours until 2026-02-01, 1 are spent and 0 are neither spent "
+        "nor committed; it may need 1"
+    )
+    engine = play(jobs, f"budget:of=a:1,{MONTHLY}")
+    assert engine.view.now_s == 31 * DAY + HOUR  # no month is waited for when all is over

@@ -55,6 +55,7 @@ class EmbeddedAgent:
         containers: ContainerEngine | None = None,
         check: Callable[[], str] | None = None,
         hooks: Mapping[str, Sequence[str]] | None = None,
+        exporter: str = "",
     ) -> None:
         nodes = nodes_here(specs, devices)
         self.agent = Agent(
@@ -64,7 +65,7 @@ class EmbeddedAgent:
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)
-        self._usage = UsageWatch(self.agent.watched, self.agent.measured_usage)
+        self._usage = UsageWatch(self.agent.watched, self.agent.measured_usage, exporter=exporter)
         driver.embed(
             self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble, self.agent.answer
         )

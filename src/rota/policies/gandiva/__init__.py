@@ -1,0 +1,1 @@
+"""Gandiva: introspection (`policy`) on servers and the jobs that live there (`homes`)."""

@@ -1,0 +1,1 @@
+"""Jobs that share GPUs: Gandiva's examples, and all such policies side by side."""

@@ -1,0 +1,97 @@
+"""Maintenance and reservations in any small run: never violated, through every door.
+
+The checker of invariants looks at every start (`engine.invariants.check_windows`); the naive engine
+says what must happen.
+"""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rota.core.registry import POLICIES, load, names
+from rota.engine.parts import make_policy
+from rota.engine.snapshot import freeze, restore
+from rota.placement.consolidate import SearchingConsolidate
+from rota.testing.logs import difference, entries
+from rota.testing.policy_checks import EveryEvent
+from rota.testing.strategies import scenarios
+
+NAIVE = {
+    "fifo": {},
+    "fifo-skip": {},
+    "srtf": {},
+    "sjf": {"strict": True},
+    "las": {"limits": (4.0, 12.0)},
+    "tiresias": {"limits": (12.0, 36.0)},
+}
+GENERAL = ("easy", "conservative", "drf", "tetris", "yarn-cs", "capacity", "slurm")
+
+
+def made(name):
+    kind = load(POLICIES, name)
+    return lambda: kind(kind.Parameters(**NAIVE.get(name, {})))
+
+
+def log_of(engine):
+    return entries(engine.log, engine.cluster.topology)
+
+
+@pytest.mark.parametrize("policy", NAIVE)
+@given(scenario=scenarios(placement="consolidate", with_windows=True))
+def test_the_naive_engine_agrees(policy, scenario):
+    assert scenario.mismatch(made(policy)) == ""
+
+
+@given(scenario=scenarios(placement="consolidate", with_windows=True, choosy=True))
+def test_the_naive_engine_agrees_on_jobs_that_accept_different_nodes(scenario):
+    assert scenario.mismatch(made("fifo")) == ""
+
+
+@given(scenario=scenarios(placement="consolidate", with_windows=True, ties=False))
+def test_the_naive_engine_agrees_on_fractions_of_seconds(scenario):
+    assert scenario.mismatch(made("srtf")) == ""
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "srtf"])
+@given(scenario=scenarios(placement="consolidate", with_windows=True))
+def test_the_slow_door_and_the_general_placement_keep_to_them(policy, scenario):
+    assert not scenario.run(EveryEvent(made(policy)())).view.active
+    fast = scenario.run(made(policy)())
+    general = scenario.engine(made(policy)(), placement=SearchingConsolidate)
+    general.run()
+    assert difference(log_of(fast), log_of(general)) == ""
+
+
+@pytest.mark.parametrize("policy", GENERAL)
+@given(scenario=scenarios(placement="consolidate", with_windows=True, lossy=False))
+def test_policies_that_write_plans_keep_to_them(policy, scenario):
+    engine = scenario.engine(made(policy)())
+    engine.run(100_000)
+    assert not engine.view.active
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", sorted(set(names(POLICIES)) - {"hived", "auto"}))
+@given(scenario=scenarios(placement="consolidate", with_windows=True, lossy=False))
+def test_every_policy_keeps_to_them(policy, scenario):
+    engine = scenario.engine(make_policy(policy))
+    engine.run(100_000, 20_000)
+    assert engine.view.version  # the checker looked at every batch
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "drf"])
+@given(
+    scenario=scenarios(placement="consolidate", with_windows=True, lossy=False),
+    batches=st.integers(1, 12),
+)
+def test_a_snapshot_holds_them(policy, scenario, batches):
+    assume(scenario.windows)
+    whole = scenario.run(made(policy)())
+    first = scenario.engine(made(policy)())
+    for _ in range(batches):
+        first.advance()
+    second = scenario.engine(made(policy)(), windows=False)
+    restore(second, freeze(first))
+    second.run()
+    second.finish()
+    assert difference(log_of(whole), log_of(second)) == ""

@@ -1,0 +1,149 @@
+"""Several jobs on one fake GPU in turns: real processes that are stopped and go on."""
+
+from pathlib import Path
+
+import pytest
+
+from agents_net import eventually, order, pid_outside
+from rota.core.topology import NodeSpec
+from rota.live.agent.devices import GpuShares
+from rota.live.agent.messages import AgentOrders, PartKey
+from rota.live.agent.turns import GpuTurns
+from rota.live.driver import RunPart
+from rota.live.drivers.local.embedded import nodes_here
+from rota.live.drivers.local.records import AgentRun
+
+SLEEP = "echo $$ > pid; exec sleep 1000"
+NEVER_S = 1e9
+
+
+def launches(made):
+    record = AgentRun(made)
+    return AgentOrders(launch=tuple(record.launch_of(key, "127.0.0.1") for key in record.parts))
+
+
+class Machine:
+    """An agent without threads: turns are dealt out by hand."""
+
+    def __init__(self, make_agent, root, *, gpus=1, mode="timeslice"):
+        self._make, self.root = make_agent, root
+        self.nodes = nodes_here([NodeSpec("n0", gpus, sharing=mode)])
+        self.begin()
+
+    def begin(self):
+        self.agent = self._make(self.root, self.nodes)
+        self.agent.turns = GpuTurns(self.agent.nodes, NEVER_S)
+
+    def launch(self, run, *devices):
+        parts = [RunPart("n0", tuple((device, 1.0) for device in devices), 0, 0, 1)]
+        self.agent.obey(launches(order(run, SLEEP, parts=parts)))
+        eventually(lambda: self.agent.step() or self.part(run).state == "running")
+
+    def part(self, run):
+        return self.agent._parts[PartKey(run, 0)]
+
+    def deal(self):
+        self.agent.turns.deal(self.agent._parts.values())
+
+    def stopped(self, run):
+        """Wait until the kernel says so, one way or the other."""
+        job = run.partition(".")[0]
+        path = self.root / "jobs" / job / "work" / "pid"
+        inside = eventually(lambda: path.exists() and path.read_text().strip())
+        pid = pid_outside(self.root.parent, job, inside)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def crash(self):
+        """As if it were killed: nobody lets anybody go on."""
+        for part in self.agent._parts.values():
+            part.go_on = lambda: None
+        self.agent.close()
+
+
+@pytest.fixture
+def machine(make_agent, tmp_path):
+    return Machine(make_agent, tmp_path / "m0")
+
+
+def test_three_jobs_have_a_third_of_the_turns_each_within_one(machine):
+    runs = ["1.0", "2.0", "3.0"]
+    for run in runs:
+        machine.launch(run, 0)
+    for turn in range(1, 20):
+        machine.deal()
+        had = [machine.agent.turns.had.get(PartKey(run, 0), 0) for run in runs]
+        assert sum(had) == turn
+        assert max(had) - min(had) <= 1
+        eventually(lambda: sum(machine.stopped(run) for run in runs) == 2)
+
+
+def test_the_last_one_goes_on(machine):
+    for run in ("1.0", "2.0"):
+        machine.launch(run, 0)
+    machine.deal()
+    waits = next(run for run in ("1.0", "2.0") if machine.part(run)._paused)
+    other = next(run for run in ("1.0", "2.0") if run != waits)
+    machine.agent.obey(AgentOrders(kill=(PartKey(other, 0),)))
+    eventually(lambda: machine.agent.step() or machine.part(other).over)
+    machine.deal()
+    assert not machine.agent.turns.active
+    eventually(lambda: not machine.stopped(waits))
+
+
+def test_a_job_that_waits_for_its_turn_can_be_halted(machine):
+    for run in ("1.0", "2.0"):
+        machine.launch(run, 0)
+    machine.deal()
+    waits = next(run for run in ("1.0", "2.0") if machine.part(run)._paused)
+    machine.agent.obey(AgentOrders(halt=(PartKey(waits, 0),)))
+    machine.deal()  # nobody stops it again
+    eventually(lambda: machine.agent.step() or machine.part(waits).over)
+    assert machine.part(waits).asked
+
+
+def test_the_next_agent_lets_everybody_go_on(machine):
+    runs = ["1.0", "2.0", "3.0"]
+    for run in runs:
+        machine.launch(run, 0)
+    machine.deal()
+    eventually(lambda: sum(machine.stopped(run) for run in runs) == 2)
+    machine.crash()
+    assert sum(machine.stopped(run) for run in runs) == 2
+    machine.begin()
+    eventually(lambda: not any(machine.stopped(run) for run in runs))
+    machine.agent.step()
+    machine.deal()
+    eventually(lambda: sum(machine.stopped(run) for run in runs) == 2)
+    machine.agent.close()
+    eventually(lambda: not any(machine.stopped(run) for run in runs))
+    machine.begin()  # to be cleaned up
+
+
+def test_a_job_with_several_gpus_has_its_turn_on_all_of_them(make_agent, tmp_path):
+    machine = Machine(make_agent, tmp_path / "m0", gpus=2)
+    machine.launch("1.0", 0, 1)
+    machine.launch("2.0", 0)
+    machine.launch("3.0", 1)
+    paused = []
+    for _ in range(4):
+        machine.deal()
+        paused.append([bool(machine.part(run)._paused) for run in ("1.0", "2.0", "3.0")])
+    both, one = [False, True, True], [True, False, False]
+    assert paused == [both, one, both, one]
+
+
+@pytest.mark.parametrize("mode", ["mps", ""])
+def test_only_gpus_in_turns_have_turns(make_agent, tmp_path, mode):
+    machine = Machine(make_agent, tmp_path / "m0", gpus=2, mode=mode)
+    machine.launch("1.0", 0)
+    machine.launch("2.0", 0 if mode else 1)
+    machine.deal()
+    assert not machine.agent.turns.active
+    assert not any(machine.part(run)._paused for run in ("1.0", "2.0"))
+
+
+def test_only_gpus_that_may_be_shared_have_several_jobs():
+    shares = GpuShares(2, shared={0})
+    assert shares.take([(0, 1.0)]) == shares.take([(0, 1.0)]) == [(0, 1.0)]
+    assert shares.take([(1, 1.0)]) == [(1, 1.0)]
+    assert shares.take([(1, 1.0)]) is None

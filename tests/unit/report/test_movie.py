@@ -1,0 +1,115 @@
+"""Films: what they show at each step, and what is said where a tool is missing."""
+
+import importlib.util
+import re
+import shutil
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from rota.core.errors import OutputError
+from rota.report import movie
+from rota.report.movie import animated_svg, film, layouts, write_movie
+from rota.study.output import write_run
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def run(run_of, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_run(run_of(), folder)
+    return folder
+
+
+def test_frames_show_who_has_which_gpu(run, run_of):
+    (scene,) = film([run], 400)
+    held = (scene.cells > 0).mean()
+    summary = run_of().summary
+    span_s = scene.until_s * 16
+    assert held == pytest.approx(summary["ledger"]["allocated_gpu_s"] / span_s, rel=0.03)
+    assert scene.nodes == [(f"n{i}", 4) for i in range(4)]
+    assert scene.most >= scene.waiting.max() > 0
+
+
+def test_an_svg_moves_by_itself(run):
+    scenes = film([run, run], 50)
+    root = ET.fromstring(animated_svg(scenes, 8.0))  # noqa: S314 - it is ours
+    boxes = [rect for rect in root.iter(f"{SVG}rect") if rect.get("width") not in ("100%", "2")]
+    assert len(boxes) == 2 * 16
+    moving = [one for one in root.iter(f"{SVG}animate") if one.get("attributeName") == "fill"]
+    assert moving
+    for one in moving:
+        times = [float(text) for text in one.get("keyTimes").split(";")]
+        assert times[0] == 0
+        assert times == sorted(set(times))
+        assert len(times) == len(one.get("values").split(";"))
+        assert one.get("dur") == "8s"
+    assert len(list(root.iter(f"{SVG}script"))) == 0
+
+
+def test_an_svg_has_fewer_frames_rather_than_too_many_changes(run, monkeypatch):
+    scenes = film([run], 200)
+    whole = animated_svg(scenes, 8.0)
+    monkeypatch.setattr(movie, "MOST_CHANGES", 200)
+    assert len(animated_svg(scenes, 8.0)) < len(whole) / 2
+
+
+def test_everything_has_its_place(run):
+    scenes = film([run, run], 4)
+    places, height = layouts(scenes)
+    assert height % 2 == 0, "as films need it"
+    assert places[0].left + places[0].wide < places[1].left
+    for place in places:
+        assert len(set(place.boxes)) == 16
+        assert all(y + place.side < place.chart_y for _, y in place.boxes)
+        assert place.chart_y + movie.CHART < height
+
+
+def test_a_gif_has_its_frames(run, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    made = write_movie([run], tmp_path / "film.gif", seconds=2.0, fps=4)
+    with image.open(made) as opened:
+        assert opened.n_frames == 8
+        assert opened.size[0] == movie.WIDTH
+        assert opened.info["loop"] == 0
+    assert [path.name for path in tmp_path.glob("film*")] == ["film.gif"]
+
+
+def test_a_missing_tool_is_named_with_its_remedy(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    with pytest.raises(OutputError, match="needs the program ffmpeg: install it"):
+        write_movie([run], tmp_path / "film.mp4")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(OutputError, match=r"needs Pillow: .*\[plot\].*an \.svg or \.html needs"):
+        write_movie([run], tmp_path / "film.gif")
+    assert write_movie([run], tmp_path / "film.svg").exists()
+    assert {path.name for path in tmp_path.glob("film*")} == {"film.svg"}
+
+
+def program(path, text):
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_ffmpeg_gets_all_frames(run, tmp_path, monkeypatch):
+    text = (
+        "import sys\ncount = len(sys.stdin.buffer.read())\n"
+        "open(sys.argv[-1], 'w').write(f'{sys.argv[1:-1]} {count}')\n"
+    )
+    ffmpeg = program(tmp_path / "ffmpeg", text)
+    monkeypatch.setattr(movie.shutil, "which", lambda _name: ffmpeg)
+    told = write_movie([run], tmp_path / "film.mp4", seconds=1.0, fps=3).read_text()
+    wide, high = map(int, re.search(r"(\d+)x(\d+)", told).groups())
+    assert int(told.rpartition(" ")[2]) == 3 * wide * high * 3
+
+
+def test_a_failure_of_ffmpeg_is_told(run, tmp_path, monkeypatch):
+    ffmpeg = program(tmp_path / "ffmpeg", "import sys\nsys.exit('no such codec')\n")
+    monkeypatch.setattr(movie.shutil, "which", lambda _name: ffmpeg)
+    with pytest.raises(OutputError, match=r"ffmpeg failed \(1\): no such codec"):
+        write_movie([run], tmp_path / "film.mp4", seconds=1.0, fps=3)
+    assert not list(tmp_path.glob("film*"))
