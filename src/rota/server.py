@@ -28,6 +28,7 @@ from rota.daemon.authority import Authority
 from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.efficiency import UsageBook
 from rota.daemon.folder import StateFolder
+from rota.daemon.intake import Intake
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import Notifier
@@ -50,6 +51,7 @@ from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
+from rota.live.external import ExternalSource
 from rota.traces.cluster import parse_cluster
 from rota.wire import ADMIN, Actor
 
@@ -110,6 +112,7 @@ class Assembly:
         self._turn = turn
         self._embedded_works = False
         self.containers: ContainerEngine | None = None
+        self._external: ExternalSource | None = None  # what others bring to the platform
         with ExitStack() as opened:
             self.folder = opened.enter_context(state)
             store = self.store = self._store()
@@ -162,6 +165,8 @@ class Assembly:
             opened.callback(self.daemon.usage.close)
             if isinstance(self.driver, AgentDriver):
                 self.driver.on_usage = self._take_usage
+            self.intake = self._make_intake()
+            opened.callback(self._stop_intake)
             self.notifier = Notifier(self.daemon, store, settings.notify)
             opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
@@ -207,13 +212,7 @@ class Assembly:
                 log.warning("slurm", note=note)
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
         if settings.backend == "kubernetes":
-            from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
-
-            chosen = KubernetesOptions(**msgspec.structs.asdict(settings.kubernetes))
-            pods = KubernetesDriver(self.store.id, self.folder.path / "kubernetes", chosen)
-            for note in pods.preflight():
-                log.info("kubernetes", note=note)
-            return pods, Topology((), growing=True)
+            return self._kubernetes(), Topology((), growing=True)
         if settings.backend == "pretend":
             return PretendDriver(), topology
         lease = None if self._turn is None else self._turn.lease
@@ -234,6 +233,25 @@ class Assembly:
         for spec in topology.specs:
             topology.relabel(spec.name, tuple(dict.fromkeys((*spec.labels, *able))))
         return agents, topology
+
+    def _kubernetes(self) -> Driver:
+        from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+
+        chosen = KubernetesOptions(**msgspec.structs.asdict(self.settings.kubernetes))
+        pods = KubernetesDriver(self.store.id, self.folder.path / "kubernetes", chosen)
+        for note in pods.preflight():
+            log.info("kubernetes", note=note)
+        if chosen.scheduler_name:
+            self._external = pods.guests
+        return pods
+
+    def _make_intake(self) -> Intake | None:
+        """What takes in the work that others bring to the platform; None: there is none."""
+        return None if self._external is None else Intake(self.daemon, self._external)
+
+    def _stop_intake(self) -> None:
+        if self.intake is not None:
+            self.intake.thread.stop()
 
     def _leads(self) -> bool:
         return self._turn is None or self._turn.lease.holds
@@ -358,6 +376,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.intake is not None:
+            self.intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:
             self.notifier.start()
         loop = self.loop

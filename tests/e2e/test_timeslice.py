@@ -5,28 +5,6 @@ from pathlib import Path
 from agents_net import eventually
 
 NODES = "nodes: [{name: n0, gpus: 1, sharing: timeslice}]\n"
-POLICY = '''
-"""Everybody on the first GPU."""
-
-from rota.core.allocation import Allocation
-from rota.core.plan import ExplicitPlan
-from rota.core.policy import DecidePolicy, Params
-
-
-class Together(DecidePolicy[Params]):
-    """Everybody on the first GPU."""
-
-    name = "together"
-    plan_type = ExplicitPlan
-
-    def decide(self, view):
-        plan = view.plan(ExplicitPlan)
-        first = view.topology.nodes[0]
-        for job in view.jobs:
-            if first.open or job.running:
-                plan.place_at(job, Allocation([(view.topology.devices(first.id)[0], 1)]))
-        return plan
-'''
 WAIT = "echo $CUDA_VISIBLE_DEVICES; while [ ! -e {} ]; do sleep 0.05; done"
 
 
@@ -44,10 +22,9 @@ def stopped(go):
 
 
 def test_three_jobs_take_turns_and_none_is_lost_by_a_kill(daemons, tmp_path):
-    nodes, policy = tmp_path / "nodes.yaml", tmp_path / "together.py"
+    nodes = tmp_path / "nodes.yaml"
     nodes.write_text(NODES)
-    policy.write_text(POLICY)
-    daemon = daemons("--nodes", str(nodes), "--policy", str(policy))
+    daemon = daemons("--nodes", str(nodes), "--policy", "olympian", "--check")
     go = daemon.folder / "go"
     jobs = [
         daemon.client.submit({"run": WAIT.format(go), "resources": {"gpus": 1}}).id

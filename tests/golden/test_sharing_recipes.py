@@ -4,7 +4,7 @@ import pytest
 
 from rota.reproduce.recipe import CheckVerdict, Scale
 from rota.reproduce.run import reproduce
-from rota.reproduce.sharing import gandiva, side_by_side
+from rota.reproduce.sharing import gandiva, pooling, side_by_side
 from shared_data import shared
 
 
@@ -35,8 +35,19 @@ def test_ways_to_share_are_compared_on_the_same_jobs(tmp_path):
     report = reproduce(side_by_side.RECIPE, output=tmp_path)
     assert odd(report) == []
     rows = (tmp_path / "series.csv").read_text().splitlines()
-    assert len(rows) > 8
+    assert len(rows) == 17  # seven ways for whole GPUs, nine for parts
     assert {row.split(",")[0] for row in rows[1:]} == {"week", "parts"}
+
+
+def test_a_pool_of_gpus_is_worth_something_and_a_network_takes_of_it():
+    report = reproduce(pooling.RECIPE)
+    assert odd(report) == []
+    assert len(report.checks) == 5
+
+
+@pytest.mark.soak
+def test_a_pool_at_many_loads():
+    assert odd(reproduce(pooling.RECIPE, Scale.PAPER)) == []
 
 
 @pytest.mark.soak

@@ -61,3 +61,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warn_signal: str = ""
     task: ArrayTask | None = None  # if it is one of an array
     image: str = ""  # empty: with the files of its node
+    external: str = ""  # what of the platform it is: Rota starts and ends it, but did not make it

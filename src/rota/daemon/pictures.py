@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
@@ -102,6 +104,20 @@ def picture_job(
         array=spec.array,
         elastic=elastic_range(job),
     )
+
+
+class JobCondition(msgspec.Struct, frozen=True):
+    """What a job does, why it waits, and what was said of it."""
+
+    state: str
+    reason: str
+    message: str
+
+    @classmethod
+    def of(cls, job: Job, projection: Projection, view: View) -> "JobCondition":
+        """As it is now."""
+        message = projection.messages.get(job.index, "")
+        return cls(state_of(job), reason_of(job, projection, view), message)
 
 
 def elastic_range(job: Job) -> GpuRange | None:

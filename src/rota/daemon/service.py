@@ -1,7 +1,7 @@
 """The daemon as the API sees it: every question is answered by the engine's thread."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -40,6 +40,7 @@ from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import refuse_targets
 from rota.daemon.oidc import Identity, Provider
 from rota.daemon.pictures import (
+    JobCondition,
     picture_array,
     picture_job,
     picture_nodes,
@@ -275,6 +276,8 @@ class Daemon:
             where = f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job"
             if job.task is not None:
                 raise InputError(f"{where}: task is {job.task}: Rota numbers tasks: give `array`")
+            if job.external:
+                raise InputError(f"{where}: external is {job.external!r}: only the backend can say")
             to_request(job, where)
             if job.upload and self.loop.driver.capabilities.files:
                 self._kept_uploads().check(job.upload, actor)
@@ -288,6 +291,48 @@ class Daemon:
                 "fewer"
             )
         return self._do(lambda: self._submit(jobs, actor, key, digest))
+
+    def take_in(self, job: JobFile, actor: Actor, key: str) -> JobInfo:
+        """Accept work that others brought to the platform, once for each key."""
+        to_request(job)
+        (found,) = self._do(lambda: self._submit([job], actor, key, ""))
+        return found
+
+    def taken_in(self, actor: Actor, key: str) -> str:
+        """The job that was made of such work; empty: none was."""
+        known = self.store.known_key(actor.name, key)
+        return "" if known is None else str(known.first)
+
+    def external_jobs(self) -> dict[str, str]:
+        """Jobs that wait or run and that others brought to the platform: what they are."""
+
+        def read() -> dict[str, str]:
+            active = self.state.engine.view.active.values()
+            return {
+                job.id: launch.external
+                for job in active
+                if job.parent is None and (launch := self.state.launch_of(job)).external
+            }
+
+        return self._ask(read)
+
+    def conditions(self, jobs: Collection[str]) -> dict[str, JobCondition]:
+        """How those of these jobs are that are known."""
+
+        def read() -> dict[str, JobCondition]:
+            known, state = self.state.engine.jobs, self.state
+            found = ((name, known.get(int(name))) for name in jobs)
+            return {
+                name: JobCondition.of(job, state.projection, state.engine.view)
+                for name, job in found
+                if job is not None
+            }
+
+        return self._ask(read)
+
+    def may_preempt(self) -> bool:
+        """May the policy stop jobs that run?"""
+        return self._ask(self.state.may_preempt)
 
     def _submit(
         self, jobs: Sequence[JobFile], actor: Actor, key: str, digest: str

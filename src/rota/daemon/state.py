@@ -267,13 +267,7 @@ class ClusterState:
 
     def compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:
         """The scheduler of a configuration, on the nodes of the cluster or on others."""
-        parts = Parts.named(
-            scheduling.policy,
-            topology or self.cluster.topology,
-            placement=scheduling.placement,
-            admission=scheduling.admission,
-            seed=scheduling.seed,
-        )
+        parts = self._parts(scheduling, topology or self.cluster.topology)
         self._refuse_impossible(parts)
         made = parts.scheduler(patient=self._patient)
         if self._windowed and not made.trusted:
@@ -282,6 +276,19 @@ class ClusterState:
                 f"reservation: remove those first (`rota maintenance ls`, `rota reserve ls`)"
             )
         return made
+
+    def may_preempt(self) -> bool:
+        """Does the policy stop jobs, or not declare that it never does?"""
+        return self._parts(self.scheduling, self.cluster.topology).policy.preemptive is not False
+
+    def _parts(self, scheduling: Scheduling, topology: Topology) -> Parts:
+        return Parts.named(
+            scheduling.policy,
+            topology,
+            placement=scheduling.placement,
+            admission=scheduling.admission,
+            seed=scheduling.seed,
+        )
 
     @property
     def windows(self) -> Mapping[str, NodeWindow]:

@@ -25,9 +25,10 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
     asked = job.resources
     mem_gib = memory_gib(asked.mem, f"{where}: resources: mem")
     types, labels = gpu_types(asked.gpu_type), image_labels(job.image)
-    if job.nodes > 1:
+    if job.nodes > 1 or job.external:
         assert not isinstance(asked.gpus, GpuRange)  # noqa: S101 - `check` refused it
-        return _on_nodes(job.nodes, asked.gpus, asked.cpus, mem_gib, types, labels)
+        amounts = TaskGroup("worker", job.nodes, int(asked.gpus), asked.cpus, mem_gib)
+        return _in_parts(amounts, types, labels, apart=not job.external)
     if isinstance(asked.gpus, GpuRange):
         low, high = asked.gpus.min, asked.gpus.max
         found = Request.of(
@@ -45,16 +46,11 @@ def _labelled(request: Request, labels: tuple[str, ...]) -> Request:
 
 
 @lru_cache(maxsize=4096)
-def _on_nodes(
-    nodes: int,
-    gpus: float,
-    cpus: float,
-    mem_gib: float,
-    types: tuple[str, ...],
-    labels: tuple[str, ...],
+def _in_parts(
+    amounts: TaskGroup, types: tuple[str, ...], labels: tuple[str, ...], *, apart: bool
 ) -> Request:
-    whole = int(gpus)  # `check` refused parts
-    return Request((TaskGroup("worker", nodes, whole, cpus, mem_gib),), types, labels, apart=True)
+    """Parts that cannot be divided; `apart`: each on a node of its own."""
+    return Request((amounts,), types, labels, apart=apart)
 
 
 def to_spec(
@@ -121,6 +117,7 @@ def to_launch(job: JobFile, id: str = "", *, checked: bool = False) -> Launch:  
         warn_signal=job.checkpoint.warn_signal,
         task=_task(job, id),
         image=job.image,
+        external=job.external,
     )
 
 

@@ -66,3 +66,4 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     notify: tuple[str, ...] = ()  # who is told: webhooks of the daemon, mailto:NAME@HOST, URLs
     notify_on: tuple[str, ...] = ()  # of what: start, end, fail, preempt, soon; none: all of it
     image: str = ""  # it runs in a container: `docker.io/pytorch/pytorch:latest`, a folder, a .sif
+    external: str = ""  # what of the platform it is; not for job files

@@ -16,7 +16,7 @@ from rota.jobfile.documents import Translated, check_keys, convert, entry_of, lo
 from rota.jobfile.model import Checkpoint, GpuRange, JobFile, Resources
 from rota.jobfile.quantities import shown
 
-KEYS = tuple(key for key in JobFile.__struct_fields__ if key != "task")
+KEYS = tuple(key for key in JobFile.__struct_fields__ if key not in ("task", "external"))
 NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoint": Checkpoint}
 # values that are not one text
 DEPENDENCIES = ("depends_on", "after_any", "after_fail")

@@ -24,6 +24,7 @@ SCORES = {"light": 0, "modest": 0, "busy": 1, "full": 2}
 MEMORY_GIB = {"light": 3.0, "modest": 5.0, "busy": 8.0, "full": 11.0}
 SIZES = {1: 0.75, 2: 0.12, 4: 0.08, 8: 0.05}
 PART_SIZES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+OPPORTUNISTIC = -1  # priority of half of the jobs: antman lets them use what others leave
 THIN = 5  # every so manieth job of Philly
 BUSIEST = slice(2_000, 3_000)  # of openb's pods of up to a day, by arrival: the densest thousand
 OPENB = "../data/openb/openb_pod_list_gpushare100.csv"
@@ -241,12 +242,14 @@ def _write_jobs(
     """Jobs (time, GPUs, seconds) with a drawn kind each; parts of GPUs have parts of memory."""
     draw = np.random.default_rng([11, len(rows)])
     kinds = draw.choice(list(LEVELS), len(rows)).tolist()
-    lines = ["job_id,submit_s,num_gpus,duration_s,model,demand,gpu_mem_gib"]
-    for number, ((at_s, gpus, lasts_s), kind) in enumerate(zip(rows, kinds, strict=True)):
+    classes = draw.choice([0, OPPORTUNISTIC], len(rows)).tolist()
+    lines = ["job_id,submit_s,num_gpus,duration_s,model,demand,gpu_mem_gib,priority"]
+    drawn = zip(rows, kinds, classes, strict=True)
+    for number, ((at_s, gpus, lasts_s), kind, priority) in enumerate(drawn):
         memory = MEMORY_GIB[kind] if gpus >= 1 else gpus * GPU_MEM_GIB / 2
         lines.append(
             f"j{number},{at_s:.0f},{gpus:g},{max(1.0, lasts_s):.0f},{kind},"
-            f"compute={LEVELS[kind]:g},{memory:.3g}"
+            f"compute={LEVELS[kind]:g},{memory:.3g},{priority}"
         )
     return setting.write(f"{name}.csv", "\n".join([*lines, ""]))
 

@@ -26,6 +26,7 @@ NOT_FOUND = 404
 CONFLICT = 409
 OPENED = "OPENED"  # not of Kubernetes: a watch has begun
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"  # lists of Kubernetes' own kinds are merged
 
 
 class KubeError(ClusterError):
@@ -74,9 +75,9 @@ class KubeApi:
         """Make an object in a collection."""
         return self._object("POST", path, json=body, params=query)
 
-    def patch(self, path: str, body: KubeObject, **query: str) -> KubeObject:
+    def patch(self, path: str, body: KubeObject, *, kind: str = MERGE, **query: str) -> KubeObject:
         """Change an object: members that are given replace, null removes."""
-        return self._object("PATCH", path, json=body, params=query, headers={"content-type": MERGE})
+        return self._object("PATCH", path, json=body, params=query, headers={"content-type": kind})
 
     def delete(self, path: str, body: KubeObject | None = None, **query: str) -> KubeObject:
         """Remove an object, or those of a collection that a selector names."""

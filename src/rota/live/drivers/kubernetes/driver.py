@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -18,6 +19,7 @@ from rota.live.driver import (
 from rota.live.drivers.kubernetes.access import KubeAccess, find_access
 from rota.live.drivers.kubernetes.api import CONFLICT, KubeApi, KubeError
 from rota.live.drivers.kubernetes.cache import ObjectCache
+from rota.live.drivers.kubernetes.guest_runs import GuestRun, GuestRuns
 from rota.live.drivers.kubernetes.logs import PodLogs
 from rota.live.drivers.kubernetes.manifest import service
 from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, PodOccupancy, read_node
@@ -66,6 +68,7 @@ class KubernetesDriver(Driver):
         self._dirty_lock = threading.Lock()
         self._thread = DriverThread("rota-kubernetes", self._work)
         self._adopted = False
+        self._settled = False
         self._ready = False
         self._stuck = ""
         self._pods = ObjectCache(self.api, "/api/v1/pods", self._pod_changed)
@@ -76,6 +79,12 @@ class KubernetesDriver(Driver):
         )
         self._occupied = PodOccupancy()
         self._carrier.free = self._free
+        self.guests = GuestRuns(
+            self.api, self._pods, store, self.options.scheduler_name, self.options.successor_s
+        )
+        self.guests.free = self._free
+        self.guests.lost = self._carrier.lost
+        self.guests.wake = self._thread.wake
         self._health = NodeHealth(self.options.lost_s)
         self._known: dict[str, KubeNode] = {}
         self._told: dict[str, tuple[str, str]] = {}  # by node: its health, and why it is closed
@@ -110,7 +119,7 @@ class KubernetesDriver(Driver):
 
     def open(self, listener: Listener) -> None:
         """Begin to watch."""
-        self._carrier.tell = listener
+        self._carrier.tell = self.guests.tell = listener
         self._pods.start()
         self._nodes.start()
         self._thread.start()
@@ -120,31 +129,38 @@ class KubernetesDriver(Driver):
 
         def take() -> None:
             for order in runs:
-                want = HALT if order.run in halting else RUN
-                self._carrier.runs[order.run] = KubeRun(order, want=want)
+                self._take(order, HALT if order.run in halting else RUN)
             self._adopted = True
 
         self._thread.order(take)
 
     def launch(self, order: RunOrder) -> None:
         """Execute it."""
+        self._thread.order(lambda: self._take(order, RUN))
 
-        def take() -> None:
-            self._carrier.runs.setdefault(order.run, KubeRun(order))
+    def _take(self, order: RunOrder, want: str) -> None:
+        if order.launch.external:
+            self.guests.runs.setdefault(order.run, GuestRun(order, want))
+        else:
+            self._carrier.runs.setdefault(order.run, KubeRun(order, want))
 
-        self._thread.order(take)
+    def _end(self, run: str, want: str) -> None:
+        (self.guests if run in self.guests.runs else self._carrier).end(run, want)
+
+    def _forget(self, run: str) -> None:
+        (self.guests if run in self.guests.runs else self._carrier).forget(run)
 
     def halt(self, run: str) -> None:
         """SIGTERM, its grace, SIGKILL."""
-        self._thread.order(lambda: self._carrier.end(run, HALT))
+        self._thread.order(lambda: self._end(run, HALT))
 
     def kill(self, run: str) -> None:
         """SIGKILL."""
-        self._thread.order(lambda: self._carrier.end(run, KILL))
+        self._thread.order(lambda: self._end(run, KILL))
 
     def forget(self, run: str) -> None:
         """No more news of it."""
-        self._thread.order(lambda: self._carrier.forget(run))
+        self._thread.order(lambda: self._forget(run))
 
     def retire(self, job: str) -> None:
         """Nothing is kept for another run."""
@@ -178,6 +194,8 @@ class KubernetesDriver(Driver):
     def _pod_changed(self, key: tuple[str, str]) -> None:
         with self._dirty_lock:
             self._dirty.add(key)
+        if self.options.scheduler_name:
+            self.guests.look_at(key)
         self._thread.wake()
 
     def _node_changed(self, key: tuple[str, str]) -> None:  # noqa: ARG002 - all are looked at
@@ -214,10 +232,16 @@ class KubernetesDriver(Driver):
         if self._adopted:
             self._adopted = False
             self._carrier.claim()
+            self._settled = True
         trouble: KubeError | None = None
-        for run in list(self._carrier.runs.values()):
+        steps: list[Callable[[], None]] = []
+        steps += [partial(self._carrier.step, run) for run in self._carrier.runs.values()]
+        steps += [partial(self.guests.step, run) for run in self.guests.runs.values()]
+        if self._settled:  # before, no run is known
+            steps.append(self.guests.tidy)
+        for step in steps:
             try:
-                self._carrier.step(run)
+                step()
             except KubeError as error:  # of this run; the others go on, if the server answers
                 if not error.status:
                     raise
@@ -243,7 +267,9 @@ class KubernetesDriver(Driver):
 
     def _tell_node(self, name: str, state: str, node: KubeNode) -> None:
         strangers = [
-            "/".join(key) for key in self._occupied.holders(name) if not self._carrier.owns(key)
+            "/".join(key)
+            for key in self._occupied.holders(name)
+            if not self._carrier.owns(key) and not self.guests.owns(key)
         ]
         closed = node.closed or (
             f"pods of others hold GPUs: {', '.join(strangers[:3])}" if strangers else ""

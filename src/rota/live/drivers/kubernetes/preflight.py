@@ -11,14 +11,22 @@ NAMESPACED = (
     ("", "pods/log", ("get",)),
     ("", "services", ("create",)),
 )
+SCHEDULING = (
+    ("", "pods", ("get", "patch", "delete")),
+    ("", "pods/binding", ("create",)),
+    ("", "pods/status", ("patch",)),
+    ("", "events", ("create", "patch")),
+)
+"""In all namespaces, for pods of others."""
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def check(api: KubeApi, options: KubernetesOptions, namespace: str) -> list[str]:
     """Raise if this cluster cannot be used; otherwise remarks for the log."""
+    everywhere = CLUSTER_WIDE + (SCHEDULING if options.scheduler_name else ())
     missing = [
         f"{verb} {resource}"
-        for group, resource, verbs in CLUSTER_WIDE
+        for group, resource, verbs in everywhere
         for verb in verbs
         if not allowed(api, group, resource, verb)
     ]
@@ -32,6 +40,7 @@ def check(api: KubeApi, options: KubernetesOptions, namespace: str) -> list[str]
         raise ClusterError(
             f"Kubernetes does not allow Rota to {', '.join(missing)}: grant it, as "
             "examples/kubernetes/rbac.yaml does"
+            + (", with scheduler.yaml for pods of others" if options.scheduler_name else "")
         )
     remarks = []
     if not options.image:

@@ -182,11 +182,11 @@ class KubeRuns(OrderedRuns[KubeRun]):
         self._over(run, RunStatus(run.order.run, "ended", REFUSED, why=f"refused: {why}"))
 
     def _tell_running(self, run: KubeRun, seen: Sequence[KubeObject | None]) -> None:
-        began = [_started(item) for item in seen if item is not None]
+        began = [started(item) for item in seen if item is not None]
         if all(at is not None for at in began):
             run.began_unix = max(at for at in began if at is not None)
             run.running = True
-            self.tell(RunStatus(run.order.run, "running", began_s=_moment(run.began_unix)))
+            self.tell(RunStatus(run.order.run, "running", began_s=moment(run.began_unix)))
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -227,17 +227,7 @@ class KubeRuns(OrderedRuns[KubeRun]):
             end = read_end(item) if item is not None else None
             if end is not None and not end.known and end.began_unix is None:
                 self.refusals[share.node] = (monotonic(), end.why)
-        began = [end.began_unix for end in ends if end.began_unix is not None]
-        ended = [end.ended_unix for end in ends if end.ended_unix is not None]
-        if began and len(began) == len(run.order.parts):
-            lasted = (max(ended) if ended else max(began)) - max(began)
-            start = run.began_unix if run.began_unix is not None else max(began)
-            began_s = _moment(start)
-            ended_s = began_s + max(0.0, lasted)
-            status = RunStatus(
-                status.run, status.state, status.code, status.asked, status.why, began_s, ended_s
-            )
-        self._over(run, status)
+        self._over(run, timed(status, ends, len(run.order.parts), run.began_unix))
 
     def _over(self, run: KubeRun, status: RunStatus) -> None:
         run.over = status
@@ -324,7 +314,23 @@ def judge(run: str, ends: Sequence[PartEnd], *, ending: bool) -> RunStatus:
     )
 
 
-def _started(item: KubeObject) -> float | None:
+def timed(
+    status: RunStatus, ends: Sequence[PartEnd], parts: int, began_unix: float | None
+) -> RunStatus:
+    """With the moments at which the run began and ended, if all its parts tell."""
+    began = [end.began_unix for end in ends if end.began_unix is not None]
+    ended = [end.ended_unix for end in ends if end.ended_unix is not None]
+    if not began or len(began) != parts:
+        return status
+    lasted = (max(ended) if ended else max(began)) - max(began)
+    began_s = moment(began_unix if began_unix is not None else max(began))
+    ended_s = began_s + max(0.0, lasted)
+    return RunStatus(
+        status.run, status.state, status.code, status.asked, status.why, began_s, ended_s
+    )
+
+
+def started(item: KubeObject) -> float | None:
     """When the container of a pod began; None: it has not."""
     for one in parts(part(item, "status"), "containerStatuses"):
         state: Mapping[str, object] = part(one, "state", "running") or part(
@@ -341,6 +347,6 @@ def _ended_unix(item: KubeObject) -> float | None:
     return end.ended_unix if end is not None else None
 
 
-def _moment(unix_s: float) -> float:
+def moment(unix_s: float) -> float:
     """A time of day as a moment of `boot_time_s`: the clocks of a cluster's machines agree."""
     return boot_time_s() - (time() - unix_s)

@@ -1,0 +1,205 @@
+"""Rota as the scheduler of pods that others make, on a real API server."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agents_net import eventually
+from daemon_process import PATIENCE_S, DaemonProcess
+from kube_cluster import KubeCluster, require_kubernetes
+from rota.core.errors import ClusterError
+from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+from rota.live.drivers.kubernetes.preflight import SCHEDULING
+
+require_kubernetes()
+
+EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
+UNTIL_GO = 'while [ ! -e "$GO" ]; do sleep 0.05; done; exit "${CODE:-0}"'
+
+
+@pytest.fixture(scope="module")
+def kube(tmp_path_factory):
+    cluster = KubeCluster(tmp_path_factory.mktemp("kube"), nodes=2, gpus=4)
+    cluster.granted = cluster.grant("rota", "a-token-of-the-examples")
+    cluster.half = cluster.grant("half", "a-token-of-one-example")
+    with cluster:
+        for file, users in (("rbac.yaml", ["rota", "half"]), ("scheduler.yaml", ["rota"])):
+            for item in yaml.safe_load_all((EXAMPLES / file).read_text()):
+                if item["kind"] != "ServiceAccount":
+                    apply(cluster, item, users)
+        yield cluster
+
+
+def apply(cluster, item, users):
+    """A rule of the examples, for users instead of a service account."""
+    if "subjects" in item:
+        item["subjects"] = [{"kind": "User", "name": user} for user in users]
+    space = item["metadata"].get("namespace")
+    where = f"namespaces/{space}/" if space else ""
+    kind = item["kind"].lower() + "s"
+    cluster.api.create(f"/apis/rbac.authorization.k8s.io/v1/{where}{kind}", item)
+
+
+@pytest.fixture
+def serve(kube, tmp_path):
+    """Return `serve(policy)`: a daemon that schedules pods of others, as the examples allow it."""
+    started = []
+
+    def start(policy):
+        config = tmp_path / "rota.yaml"
+        config.write_text(
+            f"backend: kubernetes\npolicy: {policy}\n"
+            "queues: {research: {quota: 4}, product: {quota: 4}}\n"
+            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota}}\n"
+        )
+        daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
+        daemon.start()
+        started.append(daemon)
+        return daemon
+
+    yield start
+    kube.api.delete("/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
+    for daemon in started:
+        eventually(lambda: not kube.pods())  # it lets go of all of them
+        daemon.close()
+
+
+def pod(kube, tmp_path, name, gpus=1, *, owner="", go="go", labels=None, code=0, **annotations):
+    about = {
+        "name": name,
+        "labels": labels or {},
+        "annotations": {f"rota.dev/{k.replace('_', '-')}": v for k, v in annotations.items()},
+    }
+    if owner:
+        about["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "work",
+                                     "uid": owner, "controller": True}]  # fmt: skip
+    amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    envs = [{"name": "GO", "value": str(tmp_path / go)}, {"name": "CODE", "value": str(code)}]
+    container = {"name": "c", "image": "none", "command": ["sh", "-c", UNTIL_GO], "env": envs,
+                 "resources": {"limits": amounts, "requests": amounts}}  # fmt: skip
+    return kube.api.create("/api/v1/namespaces/default/pods", {
+        "apiVersion": "v1", "kind": "Pod", "metadata": about,
+        "spec": {"schedulerName": "rota", "restartPolicy": "Never", "containers": [container],
+                 "terminationGracePeriodSeconds": 2},
+    })  # fmt: skip
+
+
+def delete(kube, name, **body):
+    kube.api.delete(f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0, **body})
+
+
+def found(kube, name):
+    return kube.api.get(f"/api/v1/namespaces/default/pods/{name}")
+
+
+def node_of(kube, name):
+    return found(kube, name)["spec"].get("nodeName")
+
+
+def jobs(daemon):
+    return {info.name: info for info in daemon.client.jobs()}
+
+
+def states(daemon):
+    return {name: info.state for name, info in jobs(daemon).items()}
+
+
+def wait_for(daemon, **wanted):
+    end_s = time.monotonic() + PATIENCE_S
+    names = {name.replace("_", "-"): state for name, state in wanted.items()}
+    while True:
+        seen = states(daemon)
+        if all(seen.get(name) == state for name, state in names.items()):
+            return
+        assert time.monotonic() < end_s, f"{seen}\n{daemon.log()[-3000:]}"
+        time.sleep(0.1)
+
+
+def reasons(kube, name):
+    events = kube.api.get("/api/v1/namespaces/default/events")["items"]
+    return {e["reason"]: e["message"] for e in events if e["involvedObject"]["name"] == name}
+
+
+def condition(kube, name):
+    told = found(kube, name)["status"].get("conditions", [])
+    return next((one for one in told if one["type"] == "PodScheduled"), {})
+
+
+def test_pods_of_others_wait_in_the_queue_run_and_end(kube, serve, tmp_path):
+    pod(kube, tmp_path, "early", 4)  # nobody is there yet: it waits
+    daemon = serve("fifo")
+    wait_for(daemon, early="RUNNING")
+    pod(kube, tmp_path, "bad", 4, labels={"rota.dev/queue": "research"}, code=3)
+    wait_for(daemon, bad="RUNNING")
+    pod(kube, tmp_path, "late", 2, go="never", labels={"rota.dev/queue": "product"})
+    wait_for(daemon, late="PENDING")
+    pod(kube, tmp_path, "withdrawn", 1)
+    wait_for(daemon, withdrawn="PENDING")
+    seen = jobs(daemon)
+    assert (seen["bad"].queue, seen["bad"].user, seen["bad"].gpus) == ("research", "k8s.default", 4)
+    assert {node_of(kube, "early"), node_of(kube, "bad")} == {"n1", "n2"}
+    assert node_of(kube, "late") is None
+    eventually(lambda: "fewer GPUs are free" in reasons(kube, "late").get("RotaCapacity", ""))
+    eventually(lambda: condition(kube, "late").get("reason") == "RotaCapacity")
+    eventually(lambda: "RotaOrder" in reasons(kube, "withdrawn"))
+    assert "GPUs" in daemon.client.why(seen["late"].id).text
+    delete(kube, "withdrawn")
+    wait_for(daemon, withdrawn="CANCELLED")
+    daemon.kill()
+    daemon.start()
+    (tmp_path / "go").touch()
+    wait_for(daemon, early="SUCCEEDED", bad="FAILED", late="RUNNING")
+    assert jobs(daemon)["bad"].message == "exit code 3"
+    assert len(list(daemon.client.jobs())) == 4, "a pod became two jobs"
+    eventually(lambda: not found(kube, "early")["metadata"].get("finalizers"))
+    delete(kube, "late")
+    wait_for(daemon, late="FAILED")
+    assert "nobody makes another one" in jobs(daemon)["late"].message
+
+
+def test_a_preempted_pod_is_made_again_and_stays_the_same_job(kube, serve, tmp_path):
+    daemon = serve("capacity")
+    research, product = ({"rota.dev/queue": queue} for queue in ("research", "product"))
+    for name in ("one", "two"):  # both have what product lends
+        pod(kube, tmp_path, name, 4, owner=f"uid-of-{name}", labels=research)
+    wait_for(daemon, one="RUNNING", two="RUNNING")
+    pod(kube, tmp_path, "alone", 1, labels=research)
+    eventually(
+        lambda: "nobody would make it again" in reasons(kube, "alone").get("RotaRefuses", "")
+    )
+    gang = {**product, "rota.dev/gang": "pair"}
+    asks = {"labels": gang, "go": "go-pair", "gang_size": "2", "preemptible": "true"}
+    pod(kube, tmp_path, "pair-0", 2, **asks)
+    eventually(lambda: "1 of 2 pods" in reasons(kube, "pair-0").get("RotaGang", ""))
+    assert "pair" not in states(daemon)
+    pod(kube, tmp_path, "pair-1", 2, **asks)
+    eventually(lambda: not {"one", "two"} <= {p["metadata"]["name"] for p in kube.pods()})
+    (gone,) = {"one", "two"} - {p["metadata"]["name"] for p in kube.pods()}
+    wait_for(daemon, pair="RUNNING", **{gone: "PENDING"})
+    daemon.kill()
+    pod(kube, tmp_path, "again", 4, owner=f"uid-of-{gone}", labels=research)  # as its Job does
+    daemon.start()
+    number = jobs(daemon)[gone].id
+    eventually(lambda: f"job {number} of Rota waits" in condition(kube, "again").get("message", ""))
+    assert node_of(kube, "pair-0") == node_of(kube, "pair-1")
+    (tmp_path / "go-pair").touch()
+    wait_for(daemon, pair="SUCCEEDED", **{gone: "RUNNING"})
+    assert node_of(kube, "again") is not None
+    assert jobs(daemon)[gone].preemptions == 1
+    (tmp_path / "go").touch()
+    wait_for(daemon, one="SUCCEEDED", two="SUCCEEDED")
+    assert sorted(states(daemon)) == ["one", "pair", "two"]
+
+
+def test_what_a_scheduler_may_not_do_is_named_at_start(kube, tmp_path):
+    options = KubernetesOptions(kubeconfig=str(kube.half), image="none", scheduler_name="rota")
+    driver = KubernetesDriver("x", tmp_path, options)
+    with pytest.raises(ClusterError) as refused:
+        driver.preflight()
+    driver.api.close()
+    for _, resource, verbs in SCHEDULING:
+        for verb in verbs:
+            assert f"{verb} {resource}" in str(refused.value)
+    assert "list nodes" not in str(refused.value)
