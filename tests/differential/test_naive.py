@@ -105,3 +105,41 @@ def test_whoever_leaves_room_on_the_chosen_node_stays():
         (4, "stop", 1, ()),
         (4, "start", 2, ((0, 2),)),
     ]
+
+
+def agreed(scenario, name="fifo-skip"):
+    """Return what the reference says, if the real engine says the same."""
+    assert scenario.mismatch(load(POLICIES, name)) == ""
+    return [(time_s, what, job) for time_s, what, job, _ in naive(name, scenario)]
+
+
+def test_a_time_limit_counts_all_runs_and_a_lost_node_comes_first():
+    outages = (Outage(5, 0, up=False), Outage(8, 0, up=True))
+    scenario = Scenario((Item(0, 1, 20, limit_s=5),), nodes=(1,), outages=outages)
+    events = [entry for entry in agreed(scenario) if not entry[1].startswith("node")]
+    assert events == [(0, "start", 0), (5, "evicted", 0), (8, "start", 0), (8, "timeout", 0)]
+    assert agreed(Scenario((Item(0, 1, 5, limit_s=5),), nodes=(1,)))[-1] == (5, "done", 0)
+
+
+def test_a_job_is_tried_again_after_longer_and_longer_pauses():
+    scenario = Scenario((Item(0, 1, 9, 2, retries=2, backoff_s=3),), nodes=(1,))
+    assert agreed(scenario) == [
+        (0, "start", 0), (2, "evicted", 0), (5, "start", 0), (7, "evicted", 0), (13, "start", 0),
+        (15, "failed", 0),
+    ]  # fmt: skip
+
+
+def test_of_an_array_no_more_run_than_may():
+    jobs = tuple(Item(0, 1, 3 + i, array="a", array_limit=2) for i in range(4))
+    assert [entry for entry in agreed(Scenario(jobs, nodes=(4,))) if entry[1] == "start"] == [
+        (0, "start", 0), (0, "start", 1), (3, "start", 2), (4, "start", 3),
+    ]  # fmt: skip
+
+
+def test_dependencies_by_how_jobs_end():
+    jobs = (
+        Item(0, 1, 9, 2), Item(0, 1, 1, after=(0,)), Item(0, 1, 1, after_any=(0,)),
+        Item(0, 1, 1, after_fail=(0,)), Item(0, 1, 1, after_fail=(2,)),
+    )  # fmt: skip
+    found = agreed(Scenario(jobs, nodes=(4,)))
+    assert {(2, "rejected", 1), (2, "start", 2), (2, "start", 3), (3, "cancelled", 4)} <= {*found}

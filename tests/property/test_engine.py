@@ -10,7 +10,7 @@ from rota.core.registry import POLICIES, load
 from rota.placement.consolidate import SearchingConsolidate
 from rota.testing.logs import difference, entries
 from rota.testing.policy_checks import EveryEvent
-from rota.testing.strategies import scenarios
+from rota.testing.strategies import owned, scenarios
 
 
 def made(name, **params):
@@ -85,6 +85,13 @@ def test_the_naive_engine_agrees_on_jobs_that_accept_different_nodes(policy, sce
 @pytest.mark.parametrize("policy", ["srtf", "srsf", "sjf"])
 @given(scenario=scenarios(ties=False))
 def test_the_naive_engine_agrees_on_fractions_of_seconds(policy, scenario):
+    assert scenario.mismatch(POLICY[policy]) == ""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "sjf", "srtf", "las"])
+@given(scenario=scenarios(lossy=False).flatmap(owned))
+def test_the_naive_engine_agrees_on_limits_retries_arrays_and_dependencies(policy, scenario):
     assert scenario.mismatch(POLICY[policy]) == ""
 
 

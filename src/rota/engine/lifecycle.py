@@ -216,7 +216,8 @@ class Lifecycle:
             elif kind == ev.JOB_FAILED:
                 self._failed(event, passed)
             elif kind == ev.JOB_TIMEOUT:
-                self._end_badly(event, TIMEOUT, passed)
+                if subject.phase != WAITING:  # else its node was lost at this very instant
+                    self._end_badly(event, TIMEOUT, passed)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 if subject.up != (kind == ev.NODE_UP):  # outages may overlap
                     if not subject.closed:  # else its scheduler does not use it anyway

@@ -3,7 +3,7 @@
 It states what the fast engine must do in the fewest words and is slow on purpose. It shares only
 the vocabulary of `core` (jobs, so that policies can be asked for keys; costs), neither the loop,
 nor the simulated cluster, nor any placement. Priority policies, GPUs of one type, node failures,
-start, stop and slow phases, lost work. The rules:
+start, stop and slow phases, lost work, time limits, retries, arrays and dependencies. The rules:
 
 * All events of one instant form a batch; then the queue is served once, best key first, ties by
   index. What begins now and takes no time is the next batch, at the same instant.
@@ -18,6 +18,11 @@ start, stop and slow phases, lost work. The rules:
   they declare less what they have run. When it begins, jobs that are still there go on, or are
   stopped at once.
 * A job that leaves holds its slices while its stop lasts; a start waits until its slices are free.
+* A run ends at the latest when the job, with its earlier runs, has had its time limit. One that is
+  done by then is done.
+* A job that fails is tried again from its beginning as often as it may, each time after a pause.
+* Of an array with a limit no more are in the queue or run than that; their turns are by index.
+* Who depends on others enters when these are over, and never if they have not ended as it wants.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,7 +34,19 @@ from msgspec import structs
 
 from rota.core.allocation import Allocation
 from rota.core.events import INF
-from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Shape
+from rota.core.jobs import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    REJECTED,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    TIMEOUT,
+    WAITING,
+    Job,
+    Shape,
+)
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Costs, RateModel, RatePhase, TransitionCost
 from rota.core.workload import Workload
@@ -43,7 +60,9 @@ POOL = -1
 NEXT = 1e-9  # relative: what is reached but for rounding is reached
 Closed = tuple[float, float, Collection[int], Collection[int], bool]
 """(from when, until when, node positions, jobs that are let in, stop the others at its start?)."""
-ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP, TURNS = range(6)  # what is due, in the order at equal times
+# what is due, in the order at equal times; outages come before the last one
+ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP, TURNS, TIMES_OUT = range(7)
+ENDINGS = {ENDS: (DONE, "done"), FAILS: (FAILED, "failed"), TIMES_OUT: (TIMEOUT, "timeout")}
 
 
 def consolidate(
@@ -104,6 +123,11 @@ class NaiveEngine:
         self.up = [True] * len(sizes)
         self.everything: Free = dict(enumerate(sizes))  # whatever is closed for some time
         self.present: list[Job] = []
+        self.outside: list[Job] = []  # submitted, and not in the queue
+        self.inside: dict[str, set[int]] = {}  # of arrays: those that have entered
+        self.failures: dict[int, int] = {}
+        self.back: dict[int, float] = {}  # when those that failed may enter again
+        self.limit: dict[int, float] = {}  # when the time limit of a run is reached
         self.plan: dict[int, Slices] = {}  # what each job shall hold
         self.body: dict[int, Slices] = {}  # what each job really occupies
         self.late: list[Job] = []  # they shall hold slices that others have not left yet
@@ -121,6 +145,7 @@ class NaiveEngine:
         for _ in range(batches):
             times = [when for when, _ in self.due.values()]
             times += self.level.values()
+            times += self.back.values()
             times += [job.submit_s for job in self.coming[:1]]
             times += [outage[0] for outage in self.outages[:1]]
             times += self._turns()
@@ -133,6 +158,8 @@ class NaiveEngine:
             self._happen()
             if not self.round_s or round(self.now / self.round_s, 9) % 1 == 0:
                 self._serve()
+                while self._let_in():  # others waited for one that will never run
+                    self._serve()
             self._ask_levels()
         raise RuntimeError(f"no end after {batches} batches, at {self.now:g} s")
 
@@ -142,10 +169,7 @@ class NaiveEngine:
     # --- what happens -----------------------------------------------------------------------------
 
     def _happen(self) -> None:
-        ready = [(kind, i) for i, (when, kind) in self.due.items() if when == self.now]
-        for kind, index in sorted(ready, key=itemgetter(0)):  # ties as they were scheduled
-            del self.due[index]
-            self._due(self.jobs[index], kind)
+        self._happen_to_jobs(range(TIMES_OUT))
         while self.outages and self.outages[0][0] == self.now:
             _, node, up = self.outages.pop(0)
             if self.up[node] != up:
@@ -153,12 +177,59 @@ class NaiveEngine:
                 self._note("node_up" if up else "node_down", node)
                 for job in [] if up else self._hit(node):
                     self._evict(job)
+        self._happen_to_jobs((TIMES_OUT,))
         self._launch_late()
         while self.coming and self.coming[0].submit_s == self.now:
-            self.present.append(self.coming.pop(0))
+            self.outside.append(self.coming.pop(0))
+        self.back = {i: when for i, when in self.back.items() if when > self.now}
+        self._let_in()
         for index in [i for i, when in self.level.items() if when <= self.now]:
             del self.level[index]
         self._turn()
+
+    def _happen_to_jobs(self, kinds: Sequence[int]) -> None:
+        ready = [(k, i) for i, (when, k) in self.due.items() if when == self.now and k in kinds]
+        for kind, index in sorted(ready, key=itemgetter(0)):  # ties as they were scheduled
+            del self.due[index]
+            self._due(self.jobs[index], kind)
+
+    def _let_in(self) -> bool:
+        """Whoever is outside and may enter does; whoever never may is over, too. Did anybody?"""
+        before: list[Job] = []
+        entered = False
+        while self.outside != before:
+            before = self.outside[:]
+            for job in sorted(before, key=lambda job: job.index):
+                verdict = self._verdict(job)
+                if verdict == WAITING and self._has_turn(job):
+                    self.outside.remove(job)
+                    self.present.append(job)
+                    entered = True
+                elif verdict in (REJECTED, CANCELLED):
+                    self.outside.remove(job)
+                    job.phase = verdict
+                    self._note("rejected" if verdict == REJECTED else "cancelled", job.index)
+        return entered
+
+    def _verdict(self, job: Job) -> int:
+        """What its dependencies say: enter (WAITING), end, or nothing yet."""
+        spec, by_id = job.spec, {other.id: other.phase for other in self.jobs}
+        if any(by_id[name] > DONE for name in spec.depends_on):
+            return REJECTED
+        if any(by_id[name] == DONE for name in spec.after_fail):
+            return CANCELLED
+        others = (*spec.depends_on, *spec.after_any, *spec.after_fail)
+        over = all(by_id[name] >= DONE for name in others)
+        return WAITING if over and job.index not in self.back else STARTING
+
+    def _has_turn(self, job: Job) -> bool:
+        if not job.spec.array_limit:
+            return True
+        inside = self.inside.setdefault(job.spec.array, set())
+        if job.index not in inside and len(inside) >= job.spec.array_limit:
+            return False
+        inside.add(job.index)
+        return True
 
     def _due(self, job: Job, kind: int) -> None:
         if kind == RUNS:
@@ -174,16 +245,32 @@ class NaiveEngine:
             if job.index in self.plan:  # it only goes elsewhere
                 self._note("start", job.index, self.plan[job.index])
                 self._start(job)
+        elif kind == FAILS and self.failures.get(job.index, 0) < job.spec.retries:
+            self._try_again(job)
         else:
             self._settle(job)
             self._leave(job)
             del self.plan[job.index]
             self.present.remove(job)
-            job.phase, job.end_s = (DONE if kind == ENDS else FAILED), self.now
-            self._note("done" if kind == ENDS else "failed", job.index)
+            self.inside.get(job.spec.array, set()).discard(job.index)
+            job.phase, what = ENDINGS[kind]
+            job.end_s = self.now
+            self._note(what, job.index)
             if kind == ENDS:
                 job.true_left = 0.0
                 self.policy.finished(job, self.now)
+
+    def _try_again(self, job: Job) -> None:
+        self._note("evicted", job.index)
+        self._settle(job, job.true_work)
+        self._leave(job)
+        del self.plan[job.index]
+        self.failures[job.index] = self.failures.get(job.index, 0) + 1
+        pause_s = job.spec.backoff_after(self.failures[job.index])
+        if pause_s:
+            self.present.remove(job)
+            self.outside.append(job)
+            self.back[job.index] = self.now + pause_s
 
     def _hit(self, node: int) -> list[Job]:
         planned = [job for job in self.present if job.index in self.plan]
@@ -265,7 +352,7 @@ class NaiveEngine:
 
     def _leave(self, job: Job) -> None:
         job.phase, job.moving, job.since_s, job.held_gpus = WAITING, False, INF, 0
-        for book in (self.body, self.due, self.level):
+        for book in (self.body, self.due, self.level, self.limit):
             book.pop(job.index, None)
         if job in self.late:
             self.late.remove(job)
@@ -287,6 +374,7 @@ class NaiveEngine:
         if cost.stop_s > 0:
             job.phase, job.moving = STOPPING, to is not None
             self.level.pop(job.index, None)
+            self.limit.pop(job.index, None)
             self.due[job.index] = (self.now + cost.stop_s, LEAVES)
         else:
             self._leave(job)
@@ -308,10 +396,15 @@ class NaiveEngine:
             self.late.append(job)
             return
         self.body[job.index] = self.plan[job.index]
+        if job.spec.limit_s < INF:
+            self.limit[job.index] = self.now + max(0.0, job.spec.limit_s - job.run_s)
         if job.index not in self.cost:
             self.cost[job.index] = self.costs.transition(job, None, job.allocation, self.now)
-        if self.cost[job.index].start_s > 0:
-            self.due[job.index] = (self.now + self.cost[job.index].start_s, RUNS)
+        runs_s = self.now + self.cost[job.index].start_s
+        if self.limit.get(job.index, INF) < runs_s:
+            self.due[job.index] = (self.limit[job.index], TIMES_OUT)
+        elif runs_s > self.now:
+            self.due[job.index] = (runs_s, RUNS)
         else:
             self._progress(job)
 
@@ -349,6 +442,8 @@ class NaiveEngine:
                 rest = cost.slow_s - (turns - self.now)
                 self.cost[job.index] = structs.replace(cost, slow_s=rest)
             self.due[job.index] = (turns, TURNS)
+        if self.limit.get(job.index, INF) < self.due[job.index][0]:
+            self.due[job.index] = (self.limit[job.index], TIMES_OUT)
 
     # --- who gets what ----------------------------------------------------------------------------
 
@@ -386,6 +481,7 @@ class NaiveEngine:
             if self._choose(self.everything, job, [True] * len(self.sizes)) is None:
                 job.phase = REJECTED
                 self.present.remove(job)
+                self.inside.get(job.spec.array, set()).discard(job.index)
                 self._note("rejected", job.index)
 
     def _serve(self) -> None:

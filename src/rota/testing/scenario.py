@@ -121,6 +121,15 @@ class Item(msgspec.Struct, frozen=True):
     course: tuple[tuple[float, float], ...] = ()
     """(work, factor): from this work on it progresses at this rate."""
     user: str = ""
+    limit_s: float = INF
+    retries: int = 0
+    backoff_s: float = 0.0
+    array: str = ""
+    array_limit: int = 0
+    after: tuple[int, ...] = ()
+    """Jobs (their places in the scenario) that must succeed; `any` and `fail`: end, fail."""
+    after_any: tuple[int, ...] = ()
+    after_fail: tuple[int, ...] = ()
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -198,6 +207,14 @@ class Scenario(msgspec.Struct, frozen=True):
                     j.submit_s,
                     Request.of(j.gpus, labels=(_label(j.on),) if j.on else ()),
                     estimate_s=j.estimate_s,
+                    limit_s=j.limit_s,
+                    retries=j.retries,
+                    backoff_s=j.backoff_s,
+                    array=j.array,
+                    array_limit=j.array_limit,
+                    depends_on=_names(j.after),
+                    after_any=_names(j.after_any),
+                    after_fail=_names(j.after_fail),
                     user=j.user,
                 )
                 for i, j in enumerate(self.jobs)
@@ -273,6 +290,7 @@ class Scenario(msgspec.Struct, frozen=True):
                     job, submit_s=job.submit_s * factor, work=job.work * factor,
                     fails_at=job.fails_at * factor, estimate_s=job.estimate_s * factor,
                     course=tuple((work * factor, rate) for work, rate in job.course),
+                    limit_s=job.limit_s * factor, backoff_s=job.backoff_s * factor,
                 )
                 for job in self.jobs
             ),
@@ -288,6 +306,10 @@ class Scenario(msgspec.Struct, frozen=True):
         """Where the real engine departs from the reference; empty if nowhere."""
         engine = self.run(make())
         return difference(entries(engine.log, engine.cluster.topology), self.naive(make()))
+
+
+def _names(places: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"j{place}" for place in places)
 
 
 def _label(on: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 """Hypothesis strategies for small runs. Needs hypothesis, which the rest of the kit does not."""
 
+import msgspec
 from hypothesis import strategies as st
 
 from rota.core.events import INF
@@ -118,3 +119,30 @@ def scenarios(  # noqa: PLR0913 - what tests choose
         draw(st.integers(1, 8)) if rounds else 0.0,
         draw(windows(len(nodes), ties=ties)) if with_windows else (),
     )
+
+
+@st.composite
+def owned(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """The same with time limits, retries, an array and dependencies.
+
+    Those of the array depend on nobody: whose turn it is when a place and a dependency are free at
+    the same instant is not laid down.
+    """
+    jobs = list(scenario.jobs)
+    for i, job in enumerate(jobs):
+        change: dict[str, object] = {}
+        if draw(st.booleans()):
+            change["limit_s"] = draw(st.integers(1, 25))
+        if draw(st.booleans()):
+            change |= {"retries": draw(st.integers(0, 2)), "backoff_s": draw(st.integers(0, 5))}
+        if i and not draw(st.integers(0, 2)):
+            key = draw(st.sampled_from(("after", "after_any", "after_fail")))
+            change[key] = (draw(st.integers(0, i - 1)),)
+        jobs[i] = msgspec.structs.replace(job, **change)
+    first = draw(st.integers(0, max(0, len(jobs) - 1)))
+    limit = draw(st.integers(1, 3))
+    for i in range(first, min(len(jobs), first + draw(st.integers(0, 6)))):
+        same = {"submit_s": jobs[first].submit_s, "array": "a", "array_limit": limit}
+        free: dict[str, object] = dict.fromkeys(("after", "after_any", "after_fail"), ())
+        jobs[i] = msgspec.structs.replace(jobs[i], **same, **free)
+    return msgspec.structs.replace(scenario, jobs=tuple(jobs))
