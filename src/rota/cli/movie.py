@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from rota.cli.options import DEBUG
+from rota.cli.options import DEBUG, Finite
 from rota.core.errors import OptionError
 
 PAGES = (".html", ".htm")
@@ -26,7 +26,7 @@ _FOLDER = click.Path(path_type=Path)
 @click.option("--show", is_flag=True, help="Open it in a browser of this machine.")
 @click.option("--wait", is_flag=True, help="RUN is not done yet: show it when it is.")
 @click.option(
-    "--seconds", metavar="S", type=click.FloatRange(1, 600), default=20.0, show_default=True,
+    "--seconds", metavar="S", type=Finite(1, 600), default=20.0, show_default=True,
     help="Length of a film.",
 )  # fmt: skip
 @click.option(

@@ -50,7 +50,7 @@ class Role(msgspec.Struct, frozen=True):
     mem_gib: float
 
 
-class _Manifest:
+class _PodManifest:
     """One object, and what of it is lost."""
 
     def __init__(self, content: Mapping[str, Any], where: str) -> None:
@@ -239,8 +239,8 @@ class _Manifest:
 
 def read_manifest(content: Any, where: str) -> Translated:
     """One object as a job."""
-    found = _Manifest(content, where)
-    readers: dict[str, Callable[[_Manifest], Translated]] = {
+    found = _PodManifest(content, where)
+    readers: dict[str, Callable[[_PodManifest], Translated]] = {
         "Pod": _pod, "Job": _batch, "PyTorchJob": _pytorch, "MPIJob": _mpi, "RayJob": _ray,
     }  # fmt: skip
     if found.kind not in readers:
@@ -251,12 +251,12 @@ def read_manifest(content: Any, where: str) -> Translated:
     return readers[found.kind](found)
 
 
-def _pod(found: _Manifest) -> Translated:
+def _pod(found: _PodManifest) -> Translated:
     role = found.role("pod", 1, {"spec": found.spec})
     return found.job([role], found.by_rank([role]))
 
 
-def _batch(found: _Manifest) -> Translated:
+def _batch(found: _PodManifest) -> Translated:
     template = entry_of(found.where, found.spec, "template")
     role = found.role("pod", 1, template)
     completions = found.whole(found.spec, "completions", 1)
@@ -269,7 +269,7 @@ def _batch(found: _Manifest) -> Translated:
     return found.job([role], run, array=array, **found.policy())
 
 
-def _pytorch(found: _Manifest) -> Translated:
+def _pytorch(found: _PodManifest) -> Translated:
     roles = found.replicas("pytorchReplicaSpecs")
     if found.spec.get("nprocPerNode"):
         found.lost("nprocPerNode", "give it to torchrun in the command")
@@ -278,7 +278,7 @@ def _pytorch(found: _Manifest) -> Translated:
     return found.job(roles, found.by_rank(roles), **found.policy())
 
 
-def _mpi(found: _Manifest) -> Translated:
+def _mpi(found: _PodManifest) -> Translated:
     roles = {role.name: role for role in found.replicas("mpiReplicaSpecs")}
     launcher, worker = roles.get("Launcher"), roles.get("Worker")
     if launcher is None or worker is None:
@@ -319,7 +319,7 @@ def _without_mpirun(words: list[str]) -> list[str]:
     return words[at:]
 
 
-def _ray(found: _Manifest) -> Translated:
+def _ray(found: _PodManifest) -> Translated:
     entry = text_of(f"{found.where}: entrypoint", found.spec.get("entrypoint") or "")
     if not entry:
         raise InputError(f"{found.where}: spec has no entrypoint: write what the job executes")

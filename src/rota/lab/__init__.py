@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rota.core.errors import OptionError
-from rota.lab.checks import Scene
+from rota.lab.checks import LabScene
 from rota.lab.checks import play as play_scene
 from rota.lab.exercises import find_exercise
 from rota.lab.grade import Grade, grade
@@ -21,7 +21,7 @@ def check(exercise: str, file: str | Path) -> Grade:
 def play(exercise: str, scene: str, file: str | Path) -> Result:
     """The run of a small scene with a solution: `play(...).plot_gantt()` shows it."""
     scenes = {
-        name: test for name, test in find_exercise(exercise).checks if isinstance(test, Scene)
+        name: test for name, test in find_exercise(exercise).checks if isinstance(test, LabScene)
     }
     if scene not in scenes:
         raise OptionError(f"scene {scene!r} is unknown: use {', '.join(map(repr, scenes))}")

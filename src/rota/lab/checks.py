@@ -55,7 +55,7 @@ class LabJob(msgspec.Struct, frozen=True, kw_only=True):
         return Behaviour(self.run_s, speeds=self.speeds, scaling=self.scaling)
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class LabScene(msgspec.Struct, frozen=True, kw_only=True):
     """A few jobs whose schedule can be computed by hand.
 
     Args:
@@ -100,7 +100,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Measure(msgspec.Struct, frozen=True, kw_only=True):
+class MeasureCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A measure on workloads that are drawn, against that of a policy that is known.
 
     Args:

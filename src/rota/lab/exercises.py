@@ -12,9 +12,9 @@ from rota.core.registry import nearest
 from rota.core.workload import Workload
 from rota.lab.checks import (
     LabJob,
+    LabScene,
     Loads,
-    Measure,
-    Scene,
+    MeasureCheck,
     as_placement,
     is_a_placement,
     keeps_the_contract,
@@ -133,7 +133,7 @@ class MyPolicy(PriorityPolicy[Params]):
         ("it keeps the contract of policies", keeps_the_contract),
         (
             "three jobs, one GPU",
-            Scene(
+            LabScene(
                 cluster="1x1",
                 jobs=(
                     LabJob(id="a", run_s=10),
@@ -147,7 +147,7 @@ class MyPolicy(PriorityPolicy[Params]):
         ),
         (
             "who is nearly done is not displaced",
-            Scene(
+            LabScene(
                 cluster="1x1",
                 jobs=(LabJob(id="a", run_s=10), LabJob(id="b", submit_s=8, run_s=3)),
                 ends={"a": 10, "b": 13},
@@ -157,7 +157,7 @@ class MyPolicy(PriorityPolicy[Params]):
         ),
         (
             "as good as the best on 200 jobs",
-            Measure(
+            MeasureCheck(
                 draw=CROWDED, cluster="2x8", against={"policy": "srtf"}, at_most=1.01,
                 why="Is `slope` right? A running job's key falls by its speed in every second.",
             ),
@@ -207,7 +207,7 @@ class MyBackfill(DecidePolicy[Params]):
         ("it keeps the contract of policies", keeps_the_contract),
         (
             "a short job fills the gap",
-            Scene(
+            LabScene(
                 cluster="1x4",
                 jobs=(
                     LabJob(id="runs", gpus=3, run_s=10),
@@ -221,7 +221,7 @@ class MyBackfill(DecidePolicy[Params]):
         ),
         (
             "a long job does not",
-            Scene(
+            LabScene(
                 cluster="1x4",
                 jobs=(
                     LabJob(id="runs", gpus=3, run_s=10),
@@ -235,7 +235,7 @@ class MyBackfill(DecidePolicy[Params]):
         ),
         (
             "a long job beside the head",
-            Scene(
+            LabScene(
                 cluster="1x4",
                 jobs=(
                     LabJob(id="runs", gpus=3, run_s=10),
@@ -249,7 +249,7 @@ class MyBackfill(DecidePolicy[Params]):
         ),
         (
             "waits on 200 jobs",
-            Measure(
+            MeasureCheck(
                 draw=ESTIMATED, cluster="4x8", key="avg_wait_s", called="mean wait",
                 against={"policy": "easy"}, at_most=1.05,
                 why="Every job that fits and does not delay the head may start, not only the "
@@ -291,7 +291,7 @@ class MyPlacement(Scored):
         ("it keeps the contract of placements", keeps_the_contract_of_placements),
         (
             "two small jobs share a node",
-            Scene(
+            LabScene(
                 cluster="2x4", used_as=as_placement,
                 jobs=(
                     LabJob(id="small-1", gpus=2, run_s=100),
@@ -305,7 +305,7 @@ class MyPlacement(Scored):
         ),
         (
             "the best gap is the smallest",
-            Scene(
+            LabScene(
                 cluster="3x4", used_as=as_placement,
                 jobs=(
                     LabJob(id="three", gpus=3, run_s=100),
@@ -321,7 +321,7 @@ class MyPlacement(Scored):
         ),
         (
             "waits on 200 jobs",
-            Measure(
+            MeasureCheck(
                 draw=PHILLY, cluster="4x8", key="avg_wait_s", called="mean wait",
                 used_as=as_placement, against={"policy": "fifo", "placement": "kubernetes"},
                 at_most=0.9, why="Small jobs on the fullest nodes leave whole nodes for gangs.",
@@ -372,7 +372,7 @@ class MyTypes(DecidePolicy[Params]):
         ("it keeps the contract of policies", keeps_the_contract),
         (
             "two jobs, two GPUs",
-            Scene(
+            LabScene(
                 cluster="1x1:fast+1x1:slow", rates="types",
                 jobs=(
                     LabJob(id="indifferent", run_s=90, speeds={"fast": 1.0, "slow": 0.9}),
@@ -385,7 +385,7 @@ class MyTypes(DecidePolicy[Params]):
         ),
         (
             "who came first moves away",
-            Scene(
+            LabScene(
                 cluster="1x1:fast+1x1:slow", rates="types",
                 jobs=(
                     LabJob(id="indifferent", run_s=90, speeds={"fast": 1.0, "slow": 0.9}),
@@ -398,7 +398,7 @@ class MyTypes(DecidePolicy[Params]):
         ),
         (
             "200 jobs on 4 + 4 GPUs",
-            Measure(
+            MeasureCheck(
                 draw=typed, cluster="1x4:fast+1x4:slow", rates="types",
                 against={"policy": "fifo-skip"}, at_most=0.75,
                 why="Order the jobs by what they gain, the speed on the best type over that on "
@@ -445,7 +445,7 @@ class MyShares(DecidePolicy[Params]):
         ("it keeps the contract of policies", keeps_the_contract),
         (
             "two jobs, eight GPUs",
-            Scene(
+            LabScene(
                 cluster="1x8", rates="scaling",
                 jobs=(elastic_job("a", 300), elastic_job("b", 300)),
                 ends={"a": 100, "b": 100},
@@ -455,7 +455,7 @@ class MyShares(DecidePolicy[Params]):
         ),
         (
             "who is left grows",
-            Scene(
+            LabScene(
                 cluster="1x8", rates="scaling",
                 jobs=(elastic_job("a", 300), elastic_job("b", 600)),
                 ends={"a": 100, "b": 175},
@@ -464,7 +464,7 @@ class MyShares(DecidePolicy[Params]):
         ),
         (
             "a newcomer is served at once",
-            Scene(
+            LabScene(
                 cluster="1x8", rates="scaling",
                 jobs=(elastic_job("old", 4000), elastic_job("new", 30, submit_s=100)),
                 starts={"new": 100}, ends={"new": 110},
@@ -473,7 +473,7 @@ class MyShares(DecidePolicy[Params]):
         ),
         (
             "150 jobs on 16 GPUs",
-            Measure(
+            MeasureCheck(
                 draw=elastic, cluster="2x8", rates="scaling", against={"policy": "fifo-skip"},
                 at_most=0.8, why="GPUs that nobody needs make those who run faster.",
             ),
@@ -513,14 +513,14 @@ class MyOwn(DecidePolicy[Params]):
         ("it keeps the contract of policies", keeps_the_contract),
         (
             "mean JCT on 200 jobs",
-            Measure(
+            MeasureCheck(
                 draw=CROWDED, cluster="2x8", against={"policy": "fifo-skip"}, at_most=0.8,
                 why="Most jobs are short: who has used little so far will probably end soon.",
             ),
         ),
         (
             "nobody starves",
-            Measure(
+            MeasureCheck(
                 draw=CROWDED, cluster="2x8", key="p99_jct_s", called="99th percentile of JCT",
                 against={"policy": "fifo-skip"}, at_most=1.5,
                 why="Large or long jobs must get their turn, too.",

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from rota.lab.checks import Scene
+from rota.lab.checks import LabScene
 from rota.lab.exercises import Exercise
 
 
@@ -17,7 +17,7 @@ def notebook_of(exercise: Exercise) -> str:
         _code(f"%%writefile {file}\n{exercise.starter.rstrip()}"),
     ]  # fmt: skip
     for name, check in exercise.checks:
-        if isinstance(check, Scene):
+        if isinstance(check, LabScene):
             cells += [
                 _text(f"## {name.capitalize()}\n\n{_jobs(check)}"),
                 _code(f"from rota.lab import play\n\n"
@@ -41,7 +41,7 @@ def notebook_of(exercise: Exercise) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
-def _jobs(scene: Scene) -> str:
+def _jobs(scene: LabScene) -> str:
     rows = [f"| {job.id} | {job.submit_s:g} | {_gpus(job.least, job.most, job.gpus)} | "
             f"{job.run_s:g} |" for job in scene.jobs]  # fmt: skip
     head = "| Job | Submitted (s) | GPUs | Runs for (s) |\n| --- | --- | --- | --- |"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
+from operator import and_
 
 from rota.core.allocation import TERMS, Amount
 from rota.core.jobs import Shape
@@ -103,9 +104,32 @@ class Room:
             if all(self.up):
                 return self.gpus
             return [gpus if up else 0 for gpus, up in zip(self.gpus, self.up, strict=True)]
+        if 0 < shape.gpus < 1 and not (
+            self.divisible or self._modes or shape.gpu_mem_gib or shape.resources
+        ):
+            return self._part_offers(shape)
         if shape.gpus < 1 or (shape.gpus % 1 and not self.divisible):
             return [self.usable(position, shape) for position in range(len(self.nodes))]
         return self._whole_offers(shape)
+
+    def _part_offers(self, shape: Shape) -> list[float]:
+        """`usable` of every node, without a call for each: for a part of a GPU of any mode."""
+        part = shape.gpus - EPSILON
+        fine = list(map(and_, self.up, self.matching(shape)))
+        for known, have, need in (
+            (self.has_cpus, self.cpus, shape.cpus - EPSILON),
+            (self.has_mem, self.mem_gib, shape.mem_gib - EPSILON),
+        ):
+            if known:
+                fine = [yes and free >= need for yes, free in zip(fine, have, strict=True)]
+        offers = [
+            shape.gpus if yes and free >= 1 else 0
+            for yes, free in zip(fine, self.gpus, strict=True)
+        ]
+        for position, shared in self.shares.items():
+            if fine[position] and not offers[position] and max(shared.values()) >= part:
+                offers[position] = shape.gpus
+        return offers
 
     def _whole_offers(self, shape: Shape) -> list[float]:
         """`usable` of every node, without a call for each: for requests of one GPU or more."""

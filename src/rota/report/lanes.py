@@ -2,8 +2,9 @@
 
 The log says how many GPUs of a node a job holds, not which. They are given numbers (*lanes*) here:
 a job gets neighbouring lanes where there are any, the lowest first, and keeps them as long as it
-keeps its allocation. A fraction of a GPU is a part of a lane. Where GPUs are one pool, the pool is
-the only node.
+keeps its allocation. A fraction of a GPU is a part of a lane; jobs that hold more of a GPU than
+there is (in turns, or at the same time) have lanes of their own. Where GPUs are one pool, the pool
+is the only node.
 """
 
 from typing import NamedTuple, TypeAlias

@@ -35,7 +35,7 @@ _SIZES = ("#b9d0ef", "#93b5e6", "#6a97da", "#4478c7", "#2a5aa8", "#173d7d")
 _INK, _QUIET, _LINE, _CURSOR = "#171c26", "#586274", "#d8dde6", "#b3261e"
 
 
-class Scene(NamedTuple):
+class FilmScene(NamedTuple):
     """One run: colours of its GPUs by frame (numbers into `colours`), and its queue."""
 
     name: str
@@ -88,7 +88,7 @@ def _check_tools(kind: str) -> None:
         )
 
 
-def film(folders: Sequence[Path], frames: int) -> list[Scene]:
+def film(folders: Sequence[Path], frames: int) -> list[FilmScene]:
     """All runs at the same moments."""
     looks = [source.looks[0] for source in read_runs(folders)]
     origin_s = min(active_range(look.history)[0] for look in looks)
@@ -98,7 +98,7 @@ def film(folders: Sequence[Path], frames: int) -> list[Scene]:
     return [_scene(look, times, kept) for look in looks]
 
 
-def _scene(look: RunView, times: Any, kept: list[str]) -> Scene:
+def _scene(look: RunView, times: Any, kept: list[str]) -> FilmScene:
     history = look.history
     bars = gantt(history)
     rows = sorted(shown_nodes(history).iter_rows(), key=lambda row: natural(row[0]))
@@ -124,7 +124,7 @@ def _scene(look: RunView, times: Any, kept: list[str]) -> Scene:
     waiting = np.where(at >= 0, steps["waiting"].to_numpy()[np.maximum(at, 0)], 0.0)
     waiting[times > steps["time_s"][-1]] = 0.0
     most = float(steps["waiting"].to_numpy().max(initial=0.0))
-    return Scene(look.name, nodes, colours, cells, waiting, most, float(times[-1] - times[0]))
+    return FilmScene(look.name, nodes, colours, cells, waiting, most, float(times[-1] - times[0]))
 
 
 def _colours(look: RunView, kept: list[str]) -> tuple[list[str], list[int]]:
@@ -141,7 +141,7 @@ def _colours(look: RunView, kept: list[str]) -> tuple[list[str], list[int]]:
 # --- where everything is -------------------------------------------------------------------------
 
 
-class Layout(NamedTuple):
+class FilmLayout(NamedTuple):
     """Of one run: boxes of its GPUs (x, y and side), and of its chart."""
 
     left: float
@@ -151,7 +151,7 @@ class Layout(NamedTuple):
     chart_y: float
 
 
-def layouts(scenes: Sequence[Scene]) -> tuple[list[Layout], float]:
+def layouts(scenes: Sequence[FilmScene]) -> tuple[list[FilmLayout], float]:
     """Runs side by side, and how high the film is."""
     wide = (WIDTH - 2 * MARGIN - BETWEEN * (len(scenes) - 1)) / len(scenes)
     found = [_layout(scene, MARGIN + i * (wide + BETWEEN), wide) for i, scene in enumerate(scenes)]
@@ -161,7 +161,7 @@ def layouts(scenes: Sequence[Scene]) -> tuple[list[Layout], float]:
     return found, float(2 * round(height / 2))
 
 
-def _layout(scene: Scene, left: float, wide: float) -> Layout:
+def _layout(scene: FilmScene, left: float, wide: float) -> FilmLayout:
     most = max(gpus for _, gpus in scene.nodes)
     across = most if most <= 4 else -(-most // 2) if most <= 16 else int(np.ceil(1.6 * most**0.5))  # noqa: PLR2004 - blocks that are wider than high
     down = -(-most // across)
@@ -182,13 +182,13 @@ def _layout(scene: Scene, left: float, wide: float) -> Layout:
         for number, (_, gpus) in enumerate(scene.nodes)
         for gpu in range(gpus)
     ]
-    return Layout(left, wide, boxes, size - (2 if size > 11 else 1), HEAD + rows * block_h + 26)  # noqa: PLR2004 - gaps that are seen
+    return FilmLayout(left, wide, boxes, size - (2 if size > 11 else 1), HEAD + rows * block_h + 26)  # noqa: PLR2004 - gaps that are seen
 
 
 # --- SVG -----------------------------------------------------------------------------------------
 
 
-def animated_svg(scenes: Sequence[Scene], seconds: float) -> str:
+def animated_svg(scenes: Sequence[FilmScene], seconds: float) -> str:
     """A picture that moves by itself, over and over; without scripts."""
     scenes = _bounded(scenes)
     places, height = layouts(scenes)
@@ -205,7 +205,7 @@ def animated_svg(scenes: Sequence[Scene], seconds: float) -> str:
     )
 
 
-def _bounded(scenes: Sequence[Scene]) -> list[Scene]:
+def _bounded(scenes: Sequence[FilmScene]) -> list[FilmScene]:
     """With fewer frames where there would be too many changes."""
     while True:
         changes = sum(int((np.diff(scene.cells, axis=0) != 0).sum()) for scene in scenes)
@@ -216,11 +216,11 @@ def _bounded(scenes: Sequence[Scene]) -> list[Scene]:
         ]
 
 
-def _top(scenes: Sequence[Scene]) -> float:
+def _top(scenes: Sequence[FilmScene]) -> float:
     return max(1.0, *(scene.most for scene in scenes))
 
 
-def _svg_scene(scene: Scene, place: Layout, seconds: float, top: float) -> str:
+def _svg_scene(scene: FilmScene, place: FilmLayout, seconds: float, top: float) -> str:
     frames = len(scene.cells)
     name = escape(scene.name)
     parts = [f'<text x="{place.left:g}" y="27" font-size="17" fill="{_INK}">{name}</text>']
@@ -241,7 +241,7 @@ def _svg_scene(scene: Scene, place: Layout, seconds: float, top: float) -> str:
     return "".join(parts) + _svg_chart(scene, place, seconds, top)
 
 
-def _svg_chart(scene: Scene, place: Layout, seconds: float, top: float) -> str:
+def _svg_chart(scene: FilmScene, place: FilmLayout, seconds: float, top: float) -> str:
     left, wide, floor = place.left, place.wide, place.chart_y + CHART
     xs = np.linspace(left, left + wide, len(scene.waiting))
     ys = floor - scene.waiting / top * CHART
@@ -266,7 +266,7 @@ def _svg_chart(scene: Scene, place: Layout, seconds: float, top: float) -> str:
 # --- GIF and MP4 ---------------------------------------------------------------------------------
 
 
-def images(scenes: Sequence[Scene]) -> "Iterator[Image.Image]":
+def images(scenes: Sequence[FilmScene]) -> "Iterator[Image.Image]":
     """One frame after the other, drawn by Pillow."""
     from PIL import Image, ImageDraw, ImageFont
 
@@ -305,14 +305,14 @@ def images(scenes: Sequence[Scene]) -> "Iterator[Image.Image]":
         yield image
 
 
-def _write_gif(scenes: Sequence[Scene], to: Path, fps: int) -> None:
+def _write_gif(scenes: Sequence[FilmScene], to: Path, fps: int) -> None:
     from PIL import Image
 
     frames = [image.quantize(64, dither=Image.Dither.NONE) for image in images(scenes)]
     frames[0].save(to, save_all=True, append_images=frames[1:], duration=round(1000 / fps), loop=0)
 
 
-def _write_mp4(scenes: Sequence[Scene], to: Path, fps: int) -> None:
+def _write_mp4(scenes: Sequence[FilmScene], to: Path, fps: int) -> None:
     _, height = layouts(scenes)
     command = [
         str(shutil.which("ffmpeg")), "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt",

@@ -120,6 +120,7 @@ class Item(msgspec.Struct, frozen=True):
     estimate_s: float = INF
     course: tuple[tuple[float, float], ...] = ()
     """(work, factor): from this work on it progresses at this rate."""
+    user: str = ""
     limit_s: float = INF
     retries: int = 0
     backoff_s: float = 0.0
@@ -129,7 +130,6 @@ class Item(msgspec.Struct, frozen=True):
     """Jobs (their places in the scenario) that must succeed; `any` and `fail`: end, fail."""
     after_any: tuple[int, ...] = ()
     after_fail: tuple[int, ...] = ()
-    user: str = ""
 
 
 class Outage(msgspec.Struct, frozen=True):
