@@ -80,7 +80,8 @@ def usage(log: str, output: str, **values: Any) -> int:
         first = values["month"].date()
         days = {"since": first, "until": next_month(first)}
     prices = tuple(parse_price(text) for text in values["price"])
-    budgets = tuple(parse_quota(text) for text in values["budget"])
+    form = "NAME=GPU_H, e.g. vision=1000"
+    budgets = tuple(parse_quota(text, "--budget", form) for text in values["budget"])
     by = tuple(dict.fromkeys(values["by"]))
     question = UsageQuestion(by=by, prices=prices, budgets=budgets, **days)
     with run_folder(log) as path:
@@ -92,6 +93,9 @@ def usage(log: str, output: str, **values: Any) -> int:
     else:
         _show(found, question.by)
     said = over_budget(found)
+    names = {str(row[key]) for key in by for row in found.iter_rows(named=True)}
+    said += [(f"{name}: used nothing: is it the right name?", False)
+             for name, _ in budgets if name not in names]  # fmt: skip
     for text, _ in said:
         warn(text)
     return int(any(exceeded for _, exceeded in said))

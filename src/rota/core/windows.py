@@ -130,7 +130,12 @@ class WindowText(msgspec.Struct):
                     f"{option} {text}: cannot read {part!r}: give key=value with "
                     f"{', '.join(KEYS[kind])}, e.g. {EXAMPLES[kind]}"
                 )
+            if key in values:
+                several = f", several as {key}=a+b" if key in ("user", "queue") else ""
+                raise OptionError(f"{option} {text}: {key} is there twice: give it once{several}")
             values[key] = value.strip()
+        if "nodes" in values and "gpus" in values:
+            raise OptionError(f"{option} {text}: nodes and gpus exclude each other: give one")
         return cls(kind, values)
 
     def window(self, topology: Topology, number: int, others: Iterable[NodeWindow]) -> NodeWindow:

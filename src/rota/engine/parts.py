@@ -121,7 +121,7 @@ def _run_file(path: Path, what: str) -> ModuleType:
             spec.loader.exec_module(module)
     except SyntaxError as error:
         raise OptionError(f"{path}: line {error.lineno}: {error.msg}: correct the file") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # else it would end Rota, as if all were well
         raise OptionError(
             f"{path}: importing it fails with {type(error).__name__}: {error}: correct the file"
         ) from error

@@ -67,14 +67,14 @@ def _verdicts(checks: Sequence[tuple[str, Check]], file: Path) -> Iterator[LabVe
             verdict = LabVerdict(name, passed=False, told=str(missed))
         except (RotaError, AssertionError) as error:
             verdict = LabVerdict(name, passed=False, told=_short(str(error)))
-        except Exception as error:  # noqa: BLE001 - the file is somebody else's: anything may happen
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's: it may do anything
             verdict = LabVerdict(name, passed=False, told=_where(error, file))
         yield verdict
         if not number and not verdict.passed:
             return
 
 
-def _where(error: Exception, file: Path) -> str:
+def _where(error: BaseException, file: Path) -> str:
     """The last line of the solution on the way to an error."""
     told = f"{type(error).__name__}: {error}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)

@@ -175,6 +175,9 @@ def test_auto_keeps_to_them():
         ("reservation", "nodes=n0,start=1h", "is for nobody: give user= or queue="),
         ("reservation", "gpus=9,start=1h,user=a", "9 GPUs cannot be reserved: the nodes that are"),
         ("reservation", "gpus=x,start=1h,user=a", "gpus=x: give a whole number"),
+        ("reservation", "gpus=4,nodes=n0,start=1h,user=a", "nodes and gpus exclude each other"),
+        ("reservation", "gpus=4,start=1h,user=a,user=b", r"give it once, several as user=a\+b"),
+        ("maintenance", "nodes=n0,start=1h,start=2h", "start is there twice: give it once$"),
     ],
 )
 def test_what_cannot_be_read_is_said(kind, text, message):

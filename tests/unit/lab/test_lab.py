@@ -80,6 +80,11 @@ WRONG = {
         changed("own", "= view.plan()\n", "= view.plan()\n        1 / 0\n"),
         "mean JCT on 200 jobs", "line 24 (`1 / 0`): ZeroDivisionError",
     ),
+    "it leaves": (
+        "own",
+        changed("own", "= view.plan()\n", "= view.plan()\n        raise SystemExit(0)\n"),
+        "mean JCT on 200 jobs", "line 24 (`raise SystemExit(0)`): SystemExit",
+    ),
 }  # fmt: skip
 
 
@@ -115,12 +120,20 @@ def test_what_is_wrong_is_told(what, tmp_path):
     assert f"{result.points} of {result.of} checks passed" in str(result)
 
 
-def test_a_file_that_cannot_be_used_is_not_tried_further(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import nothing_of_this_name\n", "nothing_of_this_name"),
+        ("raise SystemExit(0)\n", "importing it fails with SystemExit: 0"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_not_tried_further(text, told, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("import nothing_of_this_name\n")
+    file.write_text(text)
     result = check("own", file)
     assert len(result.verdicts) == 1
-    assert "nothing_of_this_name" in result.verdicts[0].told
+    assert told in result.verdicts[0].told
+    assert not result.passed
     assert "the other 3 checks were not tried" in str(result)
 
 

@@ -119,6 +119,11 @@ def test_the_command_prints_a_table_and_a_csv(trace, config, tmp_path):
     assert "GPU-hours" in result.output
     result = CliRunner().invoke(command, [*words, "-o", "csv"])
     assert result.stdout.splitlines()[0] == "queue,jobs,attempts,gpu_h,cost,share"
+    result = CliRunner().invoke(command, [*words, "--budget", "nosuch=5"])
+    assert result.exit_code == 0, result.output
+    assert "nosuch: used nothing: is it the right name?" in result.stderr
+    result = CliRunner().invoke(command, [*words, "--budget", "nosuch=-5"])
+    assert "--budget 'nosuch=-5' is not understood: write NAME=GPU_H" in str(result.exception)
 
 
 def test_budgets_warn_and_shares_of_a_period_add_up():

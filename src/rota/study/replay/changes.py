@@ -98,15 +98,17 @@ class ReplayChanges(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, add=tuple(add), guarantees=tuple(kept))
 
 
-def parse_quota(text: str) -> tuple[str, float]:
-    """From `team=64`."""
+def parse_quota(
+    text: str, what: str = "quota", form: str = "TENANT=GPUS, e.g. vision=64"
+) -> tuple[str, float]:
+    """From `team=64`; `what` and `form` are for the message if it is not."""
     tenant, equals, amount = text.rpartition("=")
     try:
         most = float(amount)
     except ValueError:
         most = -1.0
     if not equals or not tenant.strip() or not 0 <= most < float("inf"):
-        raise OptionError(f"quota {text!r} is not understood: write TENANT=GPUS, e.g. vision=64")
+        raise OptionError(f"{what} {text!r} is not understood: write {form}")
     return tenant.strip(), most
 
 
