@@ -9,7 +9,8 @@ import yaml
 from agents_net import eventually
 from daemon_process import PATIENCE_S, DaemonProcess
 from kube_cluster import KubeCluster, require_kubernetes
-from rota.core.errors import ClusterError
+from rota.core.errors import ClusterError, InputError
+from rota.jobfile.model import JobFile
 from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import SCHEDULING
 
@@ -145,6 +146,9 @@ def test_pods_of_others_wait_in_the_queue_run_and_end(kube, serve, tmp_path):
     eventually(lambda: condition(kube, "late").get("reason") == "RotaCapacity")
     eventually(lambda: "RotaOrder" in reasons(kube, "withdrawn"))
     assert "GPUs" in daemon.client.why(seen["late"].id).text
+    forged = JobFile(run="x", external="once pod default/x")
+    with pytest.raises(InputError, match="only the backend"):
+        daemon.client.submit(forged)
     delete(kube, "withdrawn")
     wait_for(daemon, withdrawn="CANCELLED")
     daemon.kill()
@@ -191,6 +195,28 @@ def test_a_preempted_pod_is_made_again_and_stays_the_same_job(kube, serve, tmp_p
     (tmp_path / "go").touch()
     wait_for(daemon, one="SUCCEEDED", two="SUCCEEDED")
     assert sorted(states(daemon)) == ["one", "pair", "two"]
+
+
+def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_a_pod(kube, serve, tmp_path):
+    daemon = serve("fifo")
+    before = len(kube.kubelets.started)
+    names = [f"p{number:02}" for number in range(12)]
+    for number, name in enumerate(names):
+        pod(kube, tmp_path, name, 1 + number % 4)
+        if number % 4 == 1:  # it may have seen none of them, or be about to bind one
+            daemon.kill()
+            daemon.start()
+    wait_until = time.monotonic() + PATIENCE_S
+    while set(states(daemon)) != set(names):
+        assert time.monotonic() < wait_until, f"{states(daemon)}\n{daemon.log()[-3000:]}"
+        time.sleep(0.1)
+    daemon.kill()
+    (tmp_path / "go").touch()  # what runs ends while nobody looks
+    daemon.start()
+    wait_for(daemon, **dict.fromkeys(names, "SUCCEEDED"))
+    assert sorted(info.name for info in daemon.client.jobs()) == names
+    started = sorted(name for name, _ in kube.kubelets.started[before:])
+    assert started == [f"default/{name}" for name in names]
 
 
 def test_what_a_scheduler_may_not_do_is_named_at_start(kube, tmp_path):

@@ -44,6 +44,18 @@ def quantity(value: Any) -> float:
     return number if 0 < number < 1e30 else 0.0  # noqa: PLR2004 - nonsense
 
 
+def unreadable(amounts: Mapping[str, Any]) -> str:
+    """The first GPU, CPU or memory whose amount is no quantity, or less than none; empty: none."""
+    for name, value in amounts.items():
+        if not (name in ("cpu", "memory", *GPUS) or name.startswith(INTEL) or MIG.fullmatch(name)):
+            continue
+        match = _QUANTITY.fullmatch(str(value).strip())
+        nothing = value is None or (match and float(match[1]) == 0)
+        if not nothing and not quantity(value):
+            return name
+    return ""
+
+
 def gpus_of(amounts: Mapping[str, Any], mig: str) -> float:
     """GPUs in a list of resources."""
     total = 0.0

@@ -63,7 +63,7 @@ def _never(state: ClusterState, job: Job, never: Callable[[Shape], str | None]) 
     limits = [tenant.limit for tenant in state.engine.view.tenants.path(job.tenant)]
     if job.gpus > min(limits, default=INF):
         return f"it asks for {job.gpus:g} GPUs, the limit of its queue is {min(limits):g}"
-    return never(job.shape) or ""
+    return never(job.shape.opened or job.shape) or ""  # windows end
 
 
 def _preemptions(state: ClusterState) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
-from rota.core.kubernetes import TYPES, cpus_and_memory, gpus_of
+from rota.core.kubernetes import TYPES, cpus_and_memory, gpus_of, unreadable
 from rota.jobfile.documents import Translated, convert, entry_of, list_of, text_of
 from rota.jobfile.model import JobFile, Resources
 from rota.jobfile.quantities import shown
@@ -91,6 +91,11 @@ class _PodManifest:
         container = self._container(pod, place)
         asked = entry_of(place, container, "resources")
         amounts = {**entry_of(place, asked, "requests"), **entry_of(place, asked, "limits")}
+        for key in ("requests", "limits"):
+            wrong = unreadable(entry_of(place, asked, key))
+            if wrong:
+                value = shown(asked[key][wrong])
+                raise InputError(f"{place}: {key}: {wrong} is {value}: give an amount such as 2")
         cpus, mem_gib = cpus_and_memory({**amounts, **entry_of(place, asked, "requests")})
         words = [*list_of(place, container, "command"), *list_of(place, container, "args")]
         texts = [text_of(f"{place}: command", word) for word in words]
@@ -116,6 +121,8 @@ class _PodManifest:
         container = self._container(role.pod, f"{self.where}: {role.name}")
         found = {}
         for entry in list_of(self.where, container, "env"):
+            if not isinstance(entry, dict):
+                raise InputError(f"{self.where}: env has {shown(entry)}: give a name and a value")
             name = text_of(f"{self.where}: env", entry.get("name", ""))
             if "valueFrom" in entry:
                 self.lost(f"variable {name}", "it comes from elsewhere: use `rota secret set`")
@@ -171,7 +178,12 @@ class _PodManifest:
         container = self._container(first.pod, f"{self.where}: {first.name}")
         for role in roles:
             self.note_pod(role)
-        images = [self._container(role.pod, self.where).get("image") or "" for role in roles]
+        images = [
+            text_of(
+                f"{self.where}: image", self._container(role.pod, self.where).get("image") or ""
+            )
+            for role in roles
+        ]
         if len(set(images)) > 1:
             self.lost(f"images {', '.join(images[1:])}", f"all processes use {images[0]}")
         job = JobFile(
@@ -189,7 +201,7 @@ class _PodManifest:
             nodes=1 if each_gpu else pods,
             per="gpu" if each_gpu else "node",
             queue=self.queue,
-            image=text_of(f"{self.where}: image", images[0]),
+            image=images[0],
             **rest,
         )  # fmt: skip
         return Translated(job, tuple(dict.fromkeys(self.warnings)))

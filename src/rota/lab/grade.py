@@ -20,7 +20,7 @@ Check = Callable[[Path], str]
 """Looks at the file of a solution: what it found, or `Missed`."""
 
 
-class CheckVerdict(msgspec.Struct, frozen=True):
+class LabVerdict(msgspec.Struct, frozen=True):
     """Of one check."""
 
     check: str
@@ -36,7 +36,7 @@ class Grade(msgspec.Struct, frozen=True):
     passed: bool
     points: int
     of: int
-    verdicts: list[CheckVerdict]
+    verdicts: list[LabVerdict]
 
     def __str__(self) -> str:
         """For people: every check, and what was found."""
@@ -59,16 +59,16 @@ def grade(exercise: str, checks: Sequence[tuple[str, Check]], file: Path) -> Gra
     return Grade(exercise, str(file), points == len(checks), points, len(checks), verdicts)
 
 
-def _verdicts(checks: Sequence[tuple[str, Check]], file: Path) -> Iterator[CheckVerdict]:
+def _verdicts(checks: Sequence[tuple[str, Check]], file: Path) -> Iterator[LabVerdict]:
     for number, (name, check) in enumerate(checks):
         try:
-            verdict = CheckVerdict(name, passed=True, told=check(file))
+            verdict = LabVerdict(name, passed=True, told=check(file))
         except Missed as missed:
-            verdict = CheckVerdict(name, passed=False, told=str(missed))
+            verdict = LabVerdict(name, passed=False, told=str(missed))
         except (RotaError, AssertionError) as error:
-            verdict = CheckVerdict(name, passed=False, told=_short(str(error)))
+            verdict = LabVerdict(name, passed=False, told=_short(str(error)))
         except Exception as error:  # noqa: BLE001 - the file is somebody else's: anything may happen
-            verdict = CheckVerdict(name, passed=False, told=_where(error, file))
+            verdict = LabVerdict(name, passed=False, told=_where(error, file))
         yield verdict
         if not number and not verdict.passed:
             return

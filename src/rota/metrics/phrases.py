@@ -66,6 +66,8 @@ _PLAIN = {
     Reason.DOWN: "after its node had failed",
     Reason.BACKOFF: "after it had failed, until it was to be tried again",
     Reason.ARRAY: "because as many of its array as may were in the queue or running",
+    Reason.MAINTENANCE: "because it would not have ended before the maintenance of nodes",
+    Reason.RESERVED: "because it would not have ended before nodes were reserved for others",
     Reason.UNKNOWN: "for a reason that is not known (the log does not tell)",
 }
 

@@ -129,6 +129,7 @@ def test_by_the_service(running, operator, alice, file):
         assert "give a time limit (--time)" in told.text
         verdict = daemon.why(job.id, alice)
         assert (verdict.reason, verdict.remedy.kind) == ("maintenance", "limit")
+        assert daemon.audit() == []  # windows end: it is not stuck for ever
         daemon.remove_window("maintenance-1", operator)
         state(daemon, alice, job.id, "RUNNING", "SUCCEEDED")
 

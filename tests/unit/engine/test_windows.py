@@ -12,6 +12,7 @@ from rota.core.windows import NodeWindow, WindowText, choose_nodes
 from rota.engine.calendar import Calendar
 from rota.engine.parts import make_policy
 from rota.engine.snapshot import freeze, migrate
+from rota.metrics.story import Stories
 from rota.study.config import RunConfig
 from rota.study.run import simulate
 from rota.testing.scenario import Item, Scenario, Span
@@ -75,6 +76,19 @@ def test_why_it_waits():
     assert starts(engine) == [(0, 3), (12, 17), (17, 22)]
     engine = ran(jobs, [Span(10, 12, (0,), ("ann",))], nodes=(4,))
     assert {value for _, _, value in reasons(engine)} >= {15}
+
+
+@pytest.mark.parametrize(
+    ("users", "told"),
+    [
+        ((), "because it would not have ended before the maintenance of nodes"),
+        (("ann",), "because it would not have ended before nodes were reserved for others"),
+    ],
+)
+def test_the_story_of_a_job_names_the_window(users, told):
+    engine = ran([Item(1, 4, 5, estimate_s=9)], [Span(5, 12, (0,), users)], nodes=(4,))
+    (waited,) = Stories(engine.log.frame()).tell(0).parts
+    assert (waited.seconds, waited.text) == (11, told)
 
 
 def test_one_that_may_not_run_yet_holds_back_nobody_in_a_strict_queue():

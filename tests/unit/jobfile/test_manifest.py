@@ -146,6 +146,8 @@ def test_a_ray_job_brings_its_cluster():
         (manifest("Pod", {"containers": []}), "has no containers"),
         (manifest("Pod", {"containers": "x"}), "containers is 'x'"),
         (manifest("Pod", template(command=[])["spec"]), "has no command"),
+        (manifest("Pod", template(env=["A=1"])["spec"]), "env has 'A=1': give a name and a value"),
+        (manifest("Pod", template(image=["a"])["spec"]), r"image is \['a'\]"),
         (manifest("PyTorchJob", {}), "spec has no pytorchReplicaSpecs"),
         (manifest("RayJob", {"entrypoint": "x"}), "no headGroupSpec"),
         (manifest("Job", {"completions": "many", "template": template()}), "completions is 'many'"),
@@ -161,6 +163,22 @@ def test_a_ray_job_brings_its_cluster():
 def test_what_cannot_be_a_job_is_refused_with_the_reason(text, told):
     with pytest.raises(InputError, match=told):
         one(text)
+
+
+@pytest.mark.parametrize("amount", ["two", "-1", "1e30", True, [1]])
+def test_an_amount_that_cannot_be_read_is_not_none(amount):
+    """A job must not run without the GPUs that it wanted because of a slip of the pen."""
+    for key in ("requests", "limits"):
+        pod = template(resources={key: {"nvidia.com/gpu": amount}})["spec"]
+        with pytest.raises(InputError, match=f"{key}: nvidia.com/gpu is .*: give an amount"):
+            one(manifest("Pod", pod))
+
+
+@pytest.mark.parametrize("amount", ["0", 0, "0Gi", None])
+def test_an_amount_of_zero_is_one(amount):
+    limits = {"nvidia.com/gpu": 2, "memory": amount}
+    job, _ = one(manifest("Pod", template(resources={"limits": limits})["spec"]))
+    assert (job.resources.gpus, job.resources.mem) == (2, 0)
 
 
 @pytest.mark.parametrize("label", ["kueue.x-k8s.io/queue-name", "kai.scheduler/queue"])

@@ -16,6 +16,7 @@ from rota.core.topology import NodeSpec
 from rota.core.words import duration
 from rota.metrics import fold_delay, read_history
 from rota.metrics.delay import REASONS, Waits
+from rota.metrics.phrases import phrase
 from rota.metrics.story import Stories, waiting_parts
 from rota.policies.admission.load import Load, LoadParams
 from rota.policies.admission.quota import Quota
@@ -58,6 +59,11 @@ def parts(told):
 
 def explained(policy, jobs, name, **options):
     return story(finish(engine(policy, jobs, **options)), name)
+
+
+def test_there_are_words_for_every_reason():
+    for reason in set(Reason) - {Reason.NONE}:
+        assert phrase(reason, asked="2 GPUs", gpus=2, ahead=[], room=None)
 
 
 # --- one scenario per reason ----------------------------------------------------------------------

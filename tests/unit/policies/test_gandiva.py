@@ -19,6 +19,7 @@ from rota.engine.source import WorkloadSource
 from rota.models.rates import Product, Scaling, Sharing
 from rota.policies.gandiva.policy import Gandiva, GandivaPolicyParams
 from rota.sim.cluster import SimCluster
+from rota.testing import Item, Scenario
 
 
 def job(at, gpus, work, *, compute=1.0, **request):
@@ -97,6 +98,12 @@ def test_a_job_for_several_servers_has_idle_ones():
     engine = engine_for([job(0, 1, 1e4), job(1, 6, 1e4)], nodes=3, gpus=4)
     engine.run(5)
     assert servers(engine) == {0: [0], 1: [0, 1]}
+
+
+def test_a_job_for_all_of_unequal_servers_is_served():
+    scenario = Scenario(jobs=(Item(submit_s=0, gpus=6, work=3),) * 2, nodes=(2, 1, 3))
+    ends = [job.end_s for job in scenario.run(Gandiva()).jobs.values()]
+    assert ends == [3.0, 6.0]
 
 
 def test_tasks_that_want_a_server_each_have_one():

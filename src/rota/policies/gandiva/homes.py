@@ -182,12 +182,15 @@ class Homes:
         return tuple(min(rooms)[3][:count]) if rooms else None
 
     def _across(self, job: Job, count: int) -> Home | None:
-        """A job that no server can hold has idle ones, and a part of one more."""
-        sizes = [node.gpus for node in self.servers(job)]
-        most = max(sizes, default=0)
-        if not most or count <= most:
+        """A job that no server can hold has the largest ones, and a part of one more."""
+        sizes = sorted((node.gpus for node in self.servers(job)), reverse=True)
+        if not sizes or not sizes[0] < count <= sum(sizes):
             return None
-        parts = [most] * (count // most) + ([count % most] if count % most else [])
+        parts: list[int] = []
+        for size in sizes:
+            parts.append(min(size, count - sum(parts)))
+            if sum(parts) == count:
+                break
         return self._spread(job, parts)
 
     def _spread(self, job: Job, parts: Sequence[int]) -> Home | None:

@@ -78,7 +78,7 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
     knowledge = Knowledge.RATE
     plan_type = ExplicitPlan
     preemptive = True
-    coupled = "affinities of servers follow from all jobs, and all change turns at the same time"
+    coupled = "jobs share turns, and affinities of servers follow from all of them"
 
     def __init__(self, params: GandivaPolicyParams | None = None) -> None:
         super().__init__(params)
