@@ -5,7 +5,7 @@ says what must happen.
 """
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rota.core.registry import POLICIES, load, names
@@ -14,6 +14,7 @@ from rota.engine.snapshot import freeze, restore
 from rota.placement.consolidate import SearchingConsolidate
 from rota.testing.logs import difference, entries
 from rota.testing.policy_checks import EveryEvent
+from rota.testing.scenario import Item, Scenario, Span
 from rota.testing.strategies import scenarios
 
 NAIVE = {
@@ -25,6 +26,20 @@ NAIVE = {
     "tiresias": {"limits": (12.0, 36.0)},
 }
 GENERAL = ("easy", "conservative", "drf", "tetris", "yarn-cs", "capacity", "slurm")
+TENANTS = ("capacity", "hierarchical-fair")
+FREED = Scenario(
+    (
+        Item(3, 2, 1, estimate_s=12, user="ann"),
+        Item(10, 2, 1, estimate_s=12, user="bob"),
+    ),
+    (4,),
+    "consolidate",
+    windows=(
+        Span(30, 51, (0,), ("bob",), preempt=False),
+        Span(7, 22, (0,), (), preempt=False),
+    ),
+)
+"""Both wait for the maintenance; then bob may start, ann waits for the end of bob's time."""
 
 
 def made(name):
@@ -79,11 +94,12 @@ def test_every_policy_keeps_to_them(policy, scenario):
     assert engine.view.version  # the checker looked at every batch
 
 
-@pytest.mark.parametrize("policy", ["fifo", "tiresias", "drf"])
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "drf", *TENANTS])
 @given(
     scenario=scenarios(placement="consolidate", with_windows=True, lossy=False),
     batches=st.integers(1, 12),
 )
+@example(scenario=FREED, batches=4)
 def test_a_snapshot_holds_them(policy, scenario, batches):
     assume(scenario.windows)
     whole = scenario.run(made(policy)())
@@ -95,3 +111,9 @@ def test_a_snapshot_holds_them(policy, scenario, batches):
     second.run()
     second.finish()
     assert difference(log_of(whole), log_of(second)) == ""
+
+
+@pytest.mark.parametrize("policy", ["fifo", *TENANTS])
+def test_who_may_start_when_a_window_ends_does_not_wait_for_those_whom_another_bars(policy):
+    engine = FREED.run(made(policy)())
+    assert [job.first_start_s for job in engine.jobs.values()] == [51, 22]

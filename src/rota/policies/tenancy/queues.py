@@ -141,12 +141,20 @@ class Queues:
         return self._rank_anew(view)
 
     def _wait_no_more(self, known: Iterable[int], waiting: Mapping[int, Job]) -> list[Job]:
-        """Let those of them leave who do not wait any more; those that are new."""
+        """Let those of them leave who do not wait any more; those that are new.
+
+        Who asks for something else than before (other windows bar it) leaves and is new.
+        """
         new = []
         for index in known:
             if index in self.waiting:
+                leaf, job = self.waiting[index]
                 if index not in waiting:
-                    self.leaves(self.waiting[index][1])
+                    self.leaves(job)
+                elif leaf.line.kinds[index] != self.kind(job):
+                    self.leaves(job)
+                    leaf.stuck = None  # what it waited for was for its former request
+                    new.append(job)
             elif index in waiting:
                 new.append(waiting[index])
         return new
