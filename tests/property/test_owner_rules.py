@@ -84,10 +84,11 @@ def test_every_rule_holds_in_every_run(policy, jobs, costs):
 def spans(log):
     """From when to when each job held its GPUs, by name."""
     names, since, found = {}, {}, {}
-    for time_s, event, number, text in log.select("time_s", "event", "job", "text").iter_rows():
+    columns = log.select("time_s", "event", "job", "text", "value")
+    for time_s, event, number, text, value in columns.iter_rows():
         if event == "submit":
             names[number] = text
-        elif event in ("start", "move"):
+        elif event in ("start", "move") and value < float("inf"):  # else others leave first
             since.setdefault(number, time_s)
         elif event in ("stop", "stopped", "evicted", "done", "failed", "cancelled", "timeout"):
             if number in since:

@@ -3,8 +3,10 @@
 import io
 import json
 import stat
+import sys
 import threading
 import time
+from importlib import import_module
 
 import msgspec
 import pytest
@@ -468,9 +470,11 @@ def test_no_daemon(rota, here, monkeypatch):
 
 
 def test_without_the_http_library(rota, monkeypatch):
-    for name in [name for name in __import__("sys").modules if name.startswith("rota.sdk")]:
-        monkeypatch.delitem(__import__("sys").modules, name)
-    monkeypatch.setitem(__import__("sys").modules, "httpx2", None)
+    package = import_module("rota")
+    monkeypatch.setattr(package, "sdk", import_module("rota.sdk"))  # what is imported goes again
+    for name in [name for name in sys.modules if name.startswith("rota.sdk")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
     code, _, err = rota("ls")
     assert (code, "pip install -e '.[server]'" in err) == (1, True)
 

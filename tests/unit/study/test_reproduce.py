@@ -237,7 +237,7 @@ def test_a_folder_without_a_verdict_owns_nothing_below(tmp_path):
     (tmp_path / "inputs").mkdir()
     (tmp_path / "inputs" / "mine.csv").touch()
 
-    assert own_files(tmp_path) == ["verdict.json", "checks.csv", "series.csv"]
+    assert own_files(tmp_path) == ["verdict.json", "checks.csv", "series.csv", "report.html"]
 
 
 def test_runs_can_be_made_again_where_the_folder_ends_up(tmp_path):
@@ -338,7 +338,7 @@ def test_results_are_written(rota, tmp_path):
 
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == [
-        "checks.csv", "fifo", "inputs", "series.csv", "verdict.json",
+        "checks.csv", "fifo", "inputs", "report.html", "series.csv", "verdict.json",
     ]  # fmt: skip
     with (out / "checks.csv").open() as file:
         rows = list(csv.DictReader(file))
