@@ -63,7 +63,9 @@ def test_without_error_estimates_are_an_oracle(policy):
     corrected = log(workload("5"), policy=policy, estimate_error="cv=0")
     assert corrected.equals(told_the_truth)
     wrong = log(workload("5"), policy=policy, estimate_error="cv=1")
-    if policy != "optimus":  # which chooses sizes by profiles, that these jobs do not have
+    # Optimus chooses sizes by profiles, that these jobs do not have; Salus gives turns by what
+    # remains, but only on GPUs that are shared, which this cluster does not have.
+    if policy not in ("optimus", "salus"):
         assert not wrong.equals(told_the_truth)
 
 
