@@ -390,8 +390,8 @@ class Assembly:
 
     def stop(self, signal: str) -> None:
         """End `work`, from any thread."""
-        log.info("stopping", signal=signal)
         self.daemon.stop()
+        log.info("stopping", signal=signal)
 
     def step_down(self) -> None:
         """End `work` without writing anything more: another daemon leads; from any thread."""

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -27,6 +28,23 @@ class LogFile(RotatingFileHandler):
         """A new one is private, too."""
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return os.fdopen(handle, "a", encoding=self.encoding)
+
+
+class LossyStream:
+    """Somewhere to write to whose reader may go, or whose disk may fill: nobody fails for that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """As far as that is possible."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """As far as that is possible."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def open_log(path: Path, largest_bytes: int, files: int) -> LogFile:
@@ -62,13 +80,14 @@ def configure(level: str = "info", *, json: bool = False, file: LogFile | None =
         ]
     )
     number = logging.getLevelNamesMapping()[level.upper()]
+    stream = cast("TextIO", LossyStream(cast("TextIO", file or sys.stderr)))
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", file or sys.stderr)),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(cast("TextIO", file or sys.stderr))
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
