@@ -11,14 +11,14 @@ from shared_data import shared
 DETERMINISTIC = ("tiresias", "optimus")
 
 
-def run(policy, workload, *, load="", check=False, like="pollux", limit=None):
+def run(policy, workload, *, load="", check=False, like="pollux", limit=None, cluster="16x4"):
     folder = shared(f"reference/pollux/workloads{load}")
     profiles = shared("reference/profiles/pollux-osdi21")
     return simulate(
         RunConfig(
             trace=str(folder / f"workload-{workload}.csv"),
             format=f"pollux:profiles={profiles}",
-            cluster="16x4",
+            cluster=cluster,
             policy=policy,
             like=like,
             check=check,
@@ -88,11 +88,11 @@ def test_interference_hurts_those_who_span_nodes_and_share_one():
         hurt = jcts(run(policy, 6, like="pollux:interference=0.25", limit=60, check=True))
         assert mean(hurt) > 1.01 * mean(plain)
     free, avoided, hurt = (
-        run("pollux", 6, like=f"pollux:{like}", limit=60)
+        run("pollux", 6, like=f"pollux:{like}", limit=90, cluster="8x4")  # crowded
         for like in ("avoid=yes", "interference=0.25", "interference=0.25,avoid=no")
     )
     assert jcts(avoided) == jcts(free)
-    assert mean(jcts(hurt)) > 1.01 * mean(jcts(free))
+    assert mean(jcts(hurt)) > 1.05 * mean(jcts(free))
 
 
 @pytest.mark.soak

@@ -245,13 +245,21 @@ class Notifier:
     # --- delivery ---------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        for delivery in [each for each in self.state.pending if each.next_unix <= self._clock()]:
+        """What is due; of a job each target hears in order, so an end waits for its start."""
+        held_back: set[tuple[str, str]] = set()
+        for delivery in list(self.state.pending):
             if self._thread.stopped:
                 return
+            line = (delivery.job, delivery.target)
+            if line in held_back or delivery.next_unix > self._clock():
+                held_back.add(line)
+                continue
             why = self._send(delivery)
             delivery.tries += 1
             if not why or delivery.tries >= MOST_TRIES:
                 self.state.pending.remove(delivery)
+            else:
+                held_back.add(line)
             if why:
                 pause_s = min(FIRST_PAUSE_S * 2 ** (delivery.tries - 1), LONGEST_PAUSE_S)
                 delivery.next_unix = self._clock() + pause_s

@@ -145,6 +145,20 @@ def test_a_message_is_kept_until_it_is_taken_and_then_given_up(world):
     assert len({headers["Rota-Delivery"] for headers, *_ in web.got}) == 1
 
 
+def test_an_end_waits_for_its_start_and_others_do_not(world):
+    source, facts, clock, web, make = world
+    web.answers[:] = [503]
+    notifier = make()
+    source.add("run")
+    source.add("done")
+    source.add("done", job="2")
+    notifier.step()
+    assert [(each["job"], each["event"]) for each in web.contents()] == [("2", "end")]
+    clock.now = facts.state.pending[0].next_unix
+    notifier.step()
+    assert [each["event"] for each in web.contents(job="1")] == ["start", "end"]
+
+
 def test_of_too_many_the_oldest_go(world):
     source, facts, _, web, make = world
     web.answers[:] = [503] * 10**6
