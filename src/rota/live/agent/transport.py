@@ -238,7 +238,9 @@ def _pinned(server: str, code: JoinCode) -> ssl.SSLContext:
     anybody.check_hostname = False
     anybody.verify_mode = ssl.CERT_NONE
     with httpx2.Client(verify=anybody, trust_env=False, timeout=ANSWER_S) as client:
-        pem = client.get(server + AUTHORITY_PATH).text
+        answer = client.get(server + AUTHORITY_PATH)
+        answer.raise_for_status()  # a server that cannot answer now: another one may
+        pem = answer.text
     check_pin(pem, code.pin)
     return ssl.create_default_context(cadata=pem)
 
