@@ -25,6 +25,10 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
             if name.startswith(incomplete)]  # fmt: skip
 
 
+_NEW_FILE = click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    required=True, help="The file to write; one that is there is never replaced.",
+)  # fmt: skip
 _EXERCISE = click.argument("exercise", metavar="EX", shell_complete=_names)
 
 
@@ -78,10 +82,7 @@ def show(exercise: str) -> None:
 
 @lab.command()
 @_EXERCISE
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    required=True, help="The file to write; one that is there is never replaced.",
-)  # fmt: skip
+@_NEW_FILE
 def start(exercise: str, output: Path) -> None:
     """Write a file to start from: it runs, and is not yet a solution.
 
@@ -97,10 +98,7 @@ def start(exercise: str, output: Path) -> None:
 
 @lab.command()
 @_EXERCISE
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    required=True, help="The notebook to write; one that is there is never replaced.",
-)  # fmt: skip
+@_NEW_FILE
 def notebook(exercise: str, output: Path) -> None:
     """Write EX as a Jupyter notebook: the task, a first version, pictures and the grader.
 

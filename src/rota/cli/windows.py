@@ -169,8 +169,7 @@ def remove_maintenance(rota: "Client", *, name: str) -> None:
     Example:
       rota maintenance rm maintenance-1
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    rota.remove_window(name)
-    click.echo(f"{clean(name)}: removed", err=True)
+    _remove(rota, "maintenance", name)
 
 
 @reserve.command("rm")
@@ -183,8 +182,7 @@ def remove_reservation(rota: "Client", *, name: str) -> None:
     Example:
       rota reserve rm reservation-1
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    rota.remove_window(name)
-    click.echo(f"{clean(name)}: removed", err=True)
+    _remove(rota, "reservation", name)
 
 
 # --- shared ---------------------------------------------------------------------------------------
@@ -245,6 +243,16 @@ def _add(rota: "Client", window: NewWindow, output: str) -> None:
             f"({shortened(made.jobs, 3)}): they {what}",
             err=True,
         )
+
+
+def _remove(rota: "Client", kind: str, name: str) -> None:
+    """Both have names of one kind; whoever ends a reservation does not mean a maintenance."""
+    other = next((each.kind for each in rota.windows() if each.name == name), kind)
+    if other != kind:
+        group = "reserve" if other == "reservation" else other
+        raise OptionError(f"{clean(name)} is a {other}: `rota {group} rm {clean(name)}` ends it")
+    rota.remove_window(name)
+    click.echo(f"{clean(name)}: removed", err=True)
 
 
 def _list(rota: "Client", kind: str, output: str) -> None:

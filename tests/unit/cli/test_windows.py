@@ -19,6 +19,8 @@ def test_planned_listed_and_given_up(rota):
         "anns"
     ]
     assert "maintenance-1" in rota("maintenance", "ls")[1]
+    code, _, err = rota("reserve", "rm", "maintenance-1")
+    assert (code != 0, "`rota maintenance rm maintenance-1` ends it" in err) == (True, True)
     assert rota("maintenance", "rm", "maintenance-1") == (0, "", "maintenance-1: removed\n")
     assert rota("maintenance", "ls") == (0, "", "nothing is planned\n")
     code, _, err = rota("reserve", "rm", "other")
