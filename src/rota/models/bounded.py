@@ -12,19 +12,28 @@ It is meant for few variables: the model is a small dense matrix.
 
 from collections.abc import Callable, Sequence
 from math import inf, sqrt
+from typing import NamedTuple
 
 Vector = list[float]
 Slopes = Callable[[Sequence[float]], tuple[float, Sequence[float]]]
 """The value of a function, and its gradient."""
 
 EPSILON = 2.220446049250313e-16  # of floats
-VALUE = 1e7 * EPSILON  # relative: a step that gains less is the last
-GRADIENT = 1e-5  # where no slope is larger the search ends
-MEMORY = 10  # steps of which the model is made
 MOST_CALLS = 15_000
 MOST_TRIES = 20  # of one line search
 FIRST, SECOND = 1e-3, 0.9  # what a line search must gain, and how much flatter it must become
 NARROW = 0.1  # relative: an interval that is not worth dividing
+
+
+class Stops(NamedTuple):
+    """When a search ends, and of how many steps its model is made."""
+
+    value: float = 1e7 * EPSILON
+    """A step that gains less (relative) is the last,"""
+    gradient: float = 1e-5
+    """and no slope counts that is not larger."""
+    memory: int | None = 10
+    """None: all steps; that is quicker, since the model is not made anew."""
 
 
 def least(
@@ -32,12 +41,10 @@ def least(
     begin: Sequence[float],
     low: Sequence[float],
     high: Sequence[float],
-    *,
-    value: float = VALUE,
-    gradient: float = GRADIENT,
+    stops: Stops | None = None,
 ) -> tuple[Vector, float]:
     """Where a function is least between `low` and `high`, from `begin` on, and how much it is."""
-    return _Search(function, low, high).run(begin, value, gradient)
+    return _Search(function, low, high, stops or Stops()).run(begin)
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -50,8 +57,8 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 class _Model:
     """The quadratic model: its matrix, of the last steps and how much the gradient changed."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, memory: int | None) -> None:
+        self._size, self._memory = size, memory
         self.forget()
 
     def forget(self) -> None:
@@ -66,8 +73,13 @@ class _Model:
 
     def learn(self, step: Vector, change: Vector, curvature: float, scale: float) -> None:
         """A step, the change of the gradient along it, their product, and the new scale."""
-        self._pairs = [*self._pairs, (step, change, curvature)][-MEMORY:]
-        self.rows = _scaled_unit(self._size, scale)
+        if self.empty or self._memory is not None:
+            self.rows = _scaled_unit(self._size, scale)
+        self._pairs.append((step, change, curvature))
+        if self._memory is None:
+            self._update(step, change, curvature)
+            return
+        del self._pairs[: -self._memory]
         for pair in self._pairs:
             self._update(*pair)
 
@@ -89,21 +101,23 @@ def _scaled_unit(size: int, scale: float) -> list[Vector]:
 class _Search:
     """One search: the variables that are free at all, their bounds, and where it is."""
 
-    def __init__(self, function: Slopes, low: Sequence[float], high: Sequence[float]) -> None:
-        self._function = function
+    def __init__(
+        self, function: Slopes, low: Sequence[float], high: Sequence[float], stops: Stops
+    ) -> None:
+        self._function, self._stops = function, stops
         self._free = [place for place in range(len(low)) if low[place] < high[place]]
         self._low = [low[place] for place in self._free]
         self._high = [high[place] for place in self._free]
         self._calls = 0
-        self._model = _Model(len(self._free))
+        self._model = _Model(len(self._free), stops.memory)
 
-    def run(self, begin: Sequence[float], value: float, gradient: float) -> tuple[Vector, float]:
+    def run(self, begin: Sequence[float]) -> tuple[Vector, float]:
         """Step by step until nothing is gained."""
         self._whole = [float(each) for each in begin]
         at = self._inside([self._whole[place] for place in self._free])
         now, slopes, others = self._ask(at)
         first = True
-        while self._steepest(at, slopes) > gradient and self._calls < MOST_CALLS:
+        while self._steepest(at, slopes) > self._stops.gradient and self._calls < MOST_CALLS:
             goal = self._goal(at, slopes)
             found = goal and self._walk(at, now, slopes, goal, first=first)
             if not found:
@@ -116,7 +130,7 @@ class _Search:
             change = [a - b for a, b in zip(new_slopes, slopes, strict=True)]
             curvature, falls = _dot(change, step), -_dot(slopes, step)
             slopes = new_slopes
-            if before - now <= value * max(abs(before), abs(now), 1.0):
+            if before - now <= self._stops.value * max(abs(before), abs(now), 1.0):
                 break
             if curvature > EPSILON * falls:
                 moved = [a - b for a, b in zip(new_others, others, strict=True)]

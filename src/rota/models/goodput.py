@@ -21,7 +21,7 @@ from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.core.hints import StepTime, TimedShape
-from rota.models.bounded import least
+from rota.models.bounded import Stops, least
 
 if TYPE_CHECKING:
     import numpy as np
@@ -233,7 +233,7 @@ def _fitted(
 STUCK = 0.25  # of the objective: larger than measured times ever leave
 WORSE = 0.02  # of the objective: what one more point may cost
 KNOWN = 0.02  # logarithm: what is predicted so well needs no new fit
-ENOUGH = 1e-6  # of the objective: a warm fit that gains less by a step ends, far below `KNOWN`
+ENOUGH = 1e-7  # of the objective: a warm fit that gains less by a step ends, far below `KNOWN`
 
 
 def _explained(theta: PerfParams, points: tuple[Measured, ...]) -> bool:
@@ -290,18 +290,18 @@ def _fit(
             fresh if lowest == highest else min(max(old, lowest), highest)
             for fresh, old, lowest, highest in zip(begin, _unprior(start), low, high, strict=True)
         ]
-    limits = {} if tolerance is None else {"value": tolerance, "gradient": tolerance}
-    if warm and tolerance is None:
-        limits = {"value": ENOUGH}
+    stops = Stops() if tolerance is None else Stops(tolerance, tolerance)
+    if warm:  # there are no published results to meet
+        stops = stops._replace(value=tolerance or ENOUGH, memory=None)
     error = StepError(points)
-    found, value = least(error, begin, low, high, **limits)
+    found, value = least(error, begin, low, high, stops)
     if value > STUCK and warm and start is None:
         # exact data: where one error is 0 the slope has a jump
         again = [
             min(max(guess, lowest), highest)
             for guess, lowest, highest in zip(_guess(points), low, high, strict=True)
         ]
-        other, better = least(error, again, low, high, **limits)
+        other, better = least(error, again, low, high, stops)
         found = other if better < value / 4 else found  # else both are as good as it gets
     theta = PerfParams(*found)
     if any(nodes > 1 for nodes, *_ in points):
