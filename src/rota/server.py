@@ -21,7 +21,7 @@ import structlog
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
-from rota.core.errors import InputError
+from rota.core.errors import ClusterError, InputError
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
@@ -213,6 +213,8 @@ class Assembly:
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
         if settings.backend == "kubernetes":
             return self._kubernetes(), Topology((), growing=True)
+        if settings.backend == "ray":
+            return self._ray(), Topology((), growing=True)
         if settings.backend == "pretend":
             return PretendDriver(), topology
         lease = None if self._turn is None else self._turn.lease
@@ -244,6 +246,19 @@ class Assembly:
         if chosen.scheduler_name:
             self._external = pods.guests
         return pods
+
+    def _ray(self) -> Driver:
+        from rota.live.drivers.ray import RayDriver, RayOptions
+
+        chosen = RayOptions(**msgspec.structs.asdict(self.settings.ray))
+        actors = RayDriver(self.store.id, self.folder.path / "ray", chosen)
+        try:
+            for note in actors.preflight():
+                log.info("ray", note=note)
+        except ClusterError:
+            actors.port.close()
+            raise
+        return actors
 
     def _make_intake(self) -> Intake | None:
         """What takes in the work that others bring to the platform; None: there is none."""
