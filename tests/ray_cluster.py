@@ -92,7 +92,9 @@ class RayCluster:
         (inside,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         self.python = self.base / "python"
         enter = f"nsenter --target {inside} --net --pid --mount"
-        self.python.write_text(f'#!/bin/sh\nTMPDIR={self.base} exec {enter} {sys.executable} "$@"\n')
+        self.python.write_text(
+            f'#!/bin/sh\nTMPDIR={self.base} exec {enter} {sys.executable} "$@"\n'
+        )
         self.python.chmod(0o755)
 
     def _tell(self, what: str, name: str) -> None:

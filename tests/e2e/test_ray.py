@@ -1,8 +1,10 @@
 """The driver and the daemon on a real Ray: gangs, preemption, kills, a node that dies."""
 
 import json
+import os
 import random
 import re
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -73,7 +75,8 @@ def test_a_gang_a_preemption_and_a_driver_that_takes_over(ray, drive, tmp_path):
     told = "$RANK/$WORLD_SIZE $ROTA_NODE_NAME $ROTA_RUN_ID $CUDA_VISIBLE_DEVICES"
     script = f'echo "{told}"; {UNTIL_TERM}'
     gang = order("1.0", [("n1", 3), ("n2", 2)], run=script, grace_s=60)
-    waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo '{{\"steps\": 3}}' >> $ROTA_REPORT_FILE; exit 5"
+    waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    waits += """; echo '{"steps": 3}' >> "$ROTA_REPORT_FILE"; exit 5"""
     driver.launch(gang)
     assert ears.run("1.0", "running").began_s is not None
     eventually(lambda: "began" in output(driver, "1", 0))
@@ -127,12 +130,9 @@ def test_whoever_kills_the_actor_kills_the_job_and_the_run_is_lost(ray, drive):
     driver, ears = drive()
     driver.launch(order("1.0", [("n1", 1)], run=UNTIL_TERM))
     ears.run("1.0", "running")
-    (shim,) = [p for p, c in processes_of(ray.folder).items() if "shim" in c and parent(p) != 1][:1]
-    worker = next(p for p in ancestors(shim) if "ray::" in command(p))
-    Path(f"/proc/{worker}").exists()
-    import os
-
-    os.kill(worker, 9)
+    shim = next(pid for pid, said in processes_of(ray.folder).items() if "shim-" in said)
+    worker = next(pid for pid in ancestors(shim) if "ray::" in command(pid))
+    os.kill(worker, signal.SIGKILL)
     assert ears.ends("1.0").state == "lost"
     eventually(lambda: not processes_of(ray.folder))
 
@@ -141,13 +141,9 @@ def command(pid):
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-def parent(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def ancestors(pid):
     while pid > 1:
-        pid = parent(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         yield pid
 
 

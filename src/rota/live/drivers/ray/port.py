@@ -217,6 +217,8 @@ class RayBridge:
             raise ClusterError("the connection to Ray is closed")
         if self._process is not None and self._process.poll() is None:
             return self._process
+        if self._process is not None:
+            self._give_up(self._process)
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         python = self._options.python or sys.executable
         lock = str(self._folder / "bridge.lock")
