@@ -74,7 +74,7 @@ def test_in_the_simulator(policy):
 
 @pytest.fixture(params=["local", "slurm", "kubernetes", "ray"])
 def daemon(request, policy, tmp_path):
-    """A daemon on four nodes of four GPUs each."""
+    """A daemon on sixteen GPUs."""
     with ExitStack() as stack:
         config = "cluster: 4x4\n"
         if request.param == "slurm":
@@ -88,7 +88,7 @@ def daemon(request, policy, tmp_path):
             config = f"backend: kubernetes\nkubernetes: {{{access}}}\n"
         elif request.param == "ray":
             require_ray()
-            ray = stack.enter_context(RayCluster())
+            ray = stack.enter_context(RayCluster(nodes=2, gpus=8))
             config = f"backend: ray\nray: {json.dumps(ray.settings)}\n"
         file = tmp_path / "rota.yaml"
         file.write_text(f"{config}policy: {policy}\n")

@@ -113,6 +113,7 @@ EXTRAS_OF = {
     "server": ["api", "daemon", "sdk", "live", "server.py", "cli"],
     "slurm": ["live/drivers/slurm"],
     "k8s": ["live/drivers/kubernetes"],
+    "ray": ["live/drivers/ray", "study/sweep/on_ray.py"],
     "solve": ["solvers", "policies", "models"],
     "plot": ["report", "notebook"],
     "perfetto": ["tracing/perfetto.py"],

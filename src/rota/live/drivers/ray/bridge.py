@@ -9,7 +9,7 @@ ends: then there is no daemon any more.
 
 A run is a detached placement group, `NAMESPACE/RUN`, each bundle of which is bound to a node, with
 one detached actor for each part, `RUN/RANK`. Ray knows both by their names, and takes each name
-only once. An actor (`Part`) travels to its node as it is here: nodes need Ray and no Rota.
+only once. An actor (`PartActor`) travels to its node as it is here: nodes need Ray and no Rota.
 """
 
 from __future__ import annotations  # the Python of a Ray cluster may be older than Rota's
@@ -53,7 +53,7 @@ if os.getppid() == int(sys.argv[1]):
 # --- on the node ----------------------------------------------------------------------------------
 
 
-class Part:
+class PartActor:
     """An actor: starts the shim of one part of a run, and tells what becomes of it.
 
     What is to be done comes with its creation, so it is done once: an actor is never restarted.
@@ -317,7 +317,7 @@ class Bridge:
         self._namespace = namespace
         self._heard = heard
         self._parts: dict[str, dict[int, WatchedPart]] = {}
-        self._actor = ray.remote(max_restarts=0, max_task_retries=0)(Part)
+        self._actor = ray.remote(max_restarts=0, max_task_retries=0)(PartActor)
 
     def carry_out(self, ask: dict[str, Any]) -> Any:
         """The answer to a request."""

@@ -84,10 +84,14 @@ class RayRuns(OrderedRuns[RayRun]):
                 self._take(run, view.groups.get(run.order.run))
 
     def claim(self, view: RayView) -> None:
-        """After a start: groups of this daemon that belong to no run are removed."""
+        """After a start: groups and notes of this daemon that belong to no run are removed."""
         for name in view.groups.keys() - self.runs.keys():
             log.warning("the group of run %s is not wanted any more", name)
             self._port.remove(name)
+        wanted = {folder_name(name) for name in self.runs}
+        for note in self._notes.glob("*"):
+            if note.name not in wanted:
+                note.unlink(missing_ok=True)
 
     def step(self, run: RayRun, view: RayView) -> None:
         """Do the next thing for a run."""

@@ -13,7 +13,7 @@ from daemon_process import processes_of
 from rota.core.errors import ClusterError
 from rota.live.agent import shim
 from rota.live.drivers.local.records import AgentRun
-from rota.live.drivers.ray.bridge import Part, brief, read_output
+from rota.live.drivers.ray.bridge import PartActor, brief, read_output
 from rota.live.drivers.ray.logs import RayLogs
 from rota.live.drivers.ray.options import RayOptions
 from rota.live.drivers.ray.order import new_part
@@ -32,7 +32,7 @@ def part(tmp_path, monkeypatch):
         (key,) = run.parts
         new = new_part(run.launch_of(key, "127.0.0.1"), "id1", tmp_path / "root")
         told = {**new.asked, "shim": Path(shim.__file__).read_text()}
-        made.append(Part(zlib.compress(json.dumps(told).encode())))
+        made.append(PartActor(zlib.compress(json.dumps(told).encode())))
         made[-1].call = loop.run_until_complete
         return made[-1]
 

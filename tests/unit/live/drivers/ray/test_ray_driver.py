@@ -183,7 +183,9 @@ def test_an_actor_that_died_loses_the_run_and_ends_the_rest(ray, drive):
     assert (end.state, end.why) == ("lost", "node n1: The actor is dead")
 
 
-def test_after_a_restart_what_was_noted_is_found_or_lost_and_what_was_not_is_launched(ray, drive):
+def test_after_a_restart_what_was_noted_is_found_or_lost_and_what_was_not_is_launched(
+    ray, drive, tmp_path
+):
     driver, ears = drive()
     runs = [order(f"{i}.0", [("n1", 1)], run="echo") for i in (1, 2, 3)]
     launched(ray, driver, *runs)
@@ -196,6 +198,7 @@ def test_after_a_restart_what_was_noted_is_found_or_lost_and_what_was_not_is_lau
     assert ears.ends("2.0").state == "lost"
     eventually(lambda: ray.made[3:] and ray.made[3][0] == "4.0")
     eventually(lambda: ray.groups.keys() == {"1.0", "4.0"})  # nobody wanted the third
+    eventually(lambda: {each.name for each in tmp_path.glob("runs/*")} == {"1.0", "2.0", "4.0"})
     eventually(lambda: ray.stopped == [("1.0", 0, "halt")])
 
 
