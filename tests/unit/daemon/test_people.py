@@ -251,7 +251,7 @@ def test_a_name_is_not_given_again_while_jobs_of_its_former_holder_go_on(shared,
 
 def test_an_account_of_the_machine_is_the_person_of_that_name(shared, admin):
     shared.identities.add_person(ann(), admin)
-    assert shared.account(Actor("ann", "operator")) == Actor("ann", "user")
-    assert shared.account(Actor("olga", "operator")) == Actor("olga", "operator")
+    assert shared.identities.account(Actor("ann", "operator")) == Actor("ann", "user")
+    assert shared.identities.account(Actor("olga", "operator")) == Actor("olga", "operator")
     shared.identities.allow_person("ann", admin, allowed=False)
-    assert shared.account(Actor("ann", "operator")) is None
+    assert shared.identities.account(Actor("ann", "operator")) is None
