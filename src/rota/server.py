@@ -33,6 +33,7 @@ from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
@@ -149,6 +150,8 @@ class Assembly:
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
+                self.daemon.restarts = RollingRestart(self.driver, store, self.daemon.note)
+                opened.callback(self.daemon.restarts.thread.stop)
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(
                     self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
@@ -376,6 +379,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.daemon.restarts is not None:
+            self.daemon.restarts.thread.start()
         if self.intake is not None:
             self.intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:
