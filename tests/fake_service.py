@@ -107,6 +107,7 @@ class FakeService:
         self.extra_queues: list[QueueInfo] = []
         self.broken: Exception | None = None  # raised by every call but `authenticate`
         self.is_ready = (True, "")
+        self.identities = self  # `IdentityService`, too
 
     # --- what tests do to it ---------------------------------------------------------------------
 

@@ -190,13 +190,13 @@ async def whoami(call: ApiCall) -> Actor:
 @serves(LIST_TOKENS)
 def list_tokens(call: ApiCall) -> list[TokenInfo]:
     """List the names and roles of all tokens, and whose they are."""
-    return call.service.tokens()
+    return call.service.identities.tokens()
 
 
 @serves(CREATE_TOKEN)
 def create_token(call: ApiCall, body: NewToken) -> MadeToken:
     """Create a token. It is shown only once."""
-    token = call.service.create_token(
+    token = call.service.identities.create_token(
         body.name, body.role, call.actor, user=body.user, valid_s=body.valid_s
     )
     return MadeToken(body.name, body.role, token)
@@ -205,7 +205,7 @@ def create_token(call: ApiCall, body: NewToken) -> MadeToken:
 @serves(REVOKE_TOKEN)
 def revoke_token(call: ApiCall, name: str) -> None:
     """Make a token worthless; its open streams end with their next heartbeat."""
-    call.service.revoke_token(name, call.actor)
+    call.service.identities.revoke_token(name, call.actor)
 
 
 @serves(RELOAD)
@@ -241,7 +241,9 @@ async def call_agent(call: ApiCall, body: bytes) -> bytes:
 @serves(INVITE_NODE)
 def invite_node(call: ApiCall, body: NewInvitation) -> Invitation:
     """Make a code with which one machine may join once, as this node."""
-    return Invitation(body.node, call.service.invite(body.node, body.valid_s, call.actor))
+    return Invitation(
+        body.node, call.service.identities.invite(body.node, body.valid_s, call.actor)
+    )
 
 
 @serves(JOIN_NODE)
@@ -249,19 +251,19 @@ def join_node(call: ApiCall, body: JoinRequest) -> Membership:
     """Exchange the secret of a code for the node's own credential; it works once."""
     address = call.request.client.host if call.request.client else ""
     call.context.strangers.take(address)  # who guesses has to wait
-    return call.service.join(body.secret, body.node, body.csr)
+    return call.service.identities.join(body.secret, body.node, body.csr)
 
 
 @serves(RENEW_NODE)
 def renew_node(call: ApiCall, body: RenewRequest) -> Membership:
     """Get another certificate for a node that has joined."""
-    return call.service.renew_certificate(body.csr, call.actor)
+    return call.service.identities.renew_certificate(body.csr, call.actor)
 
 
 @serves(GET_AUTHORITY)
 async def get_authority(call: ApiCall) -> bytes:
     """Show the certificate of the daemon's own authority, which a code names."""
-    return call.service.authority().encode()
+    return call.service.identities.authority().encode()
 
 
 # --- monitoring ----------------------------------------------------------------------------------
