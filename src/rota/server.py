@@ -22,6 +22,7 @@ from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import InputError
+from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
@@ -230,6 +231,12 @@ class Assembly:
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
+        divided = next((spec.name for spec in topology.specs if MIG in spec.modes), "")
+        if divided:
+            raise InputError(
+                f"node {divided}: sharing is mig: the backend local hands out GPUs, not instances "
+                "of them: use fraction, timeslice or mps, or the instances as GPUs of their own"
+            )
         if topology.nodes:
             self.containers = self._containers()
         able = () if self.containers is None else self.containers.labels
@@ -276,6 +283,7 @@ class Assembly:
             check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
             exporter=checked_exporter(self.settings.local.dcgm_exporter),
+            gpu_mem_excess=self.settings.local.gpu_mem_excess,
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:

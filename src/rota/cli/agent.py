@@ -75,6 +75,18 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     help="Memory to offer, in GiB; by default all.",
 )
 @click.option(
+    "--sharing",
+    type=click.Choice(["exclusive", "fraction", "timeslice", "mps"]),
+    help="How jobs may share a GPU of this machine; by default parts of one, without limits.",
+)
+@click.option(
+    "--gpu-mem-gib",
+    metavar="GIB",
+    type=Finite(min=0),
+    help="Memory of each GPU, for jobs that say how much they need; with --sharing by default what "
+    "nvidia-smi reports.",
+)
+@click.option(
     "--address",
     metavar="A",
     help="Where the other nodes of a job can reach this one (MASTER_ADDR); by default "
@@ -127,6 +139,15 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     envvar="ROTA_DCGM_EXPORTER",
     help="Read how busy GPUs are from a DCGM exporter, http://localhost:9400/metrics; by default "
     "nvidia-smi tells, and dcgmi of GPUs that it does not know.",
+)
+@click.option(
+    "--gpu-mem-excess",
+    type=click.Choice(["warn", "stop", "off"]),
+    default="warn",
+    show_default=True,
+    envvar="ROTA_GPU_MEM_EXCESS",
+    help="What happens to a job that uses more GPU memory than it asked for, on a GPU that it "
+    "shares, as nvidia-smi tells by process.",
 )
 @click.option(
     "--prolog",
@@ -183,6 +204,7 @@ def agent(**options: Any) -> None:  # fmt: skip
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
         sandbox=_sandbox(root, options), containers=_containers(options),
         hooks=make_hooks(options["prolog"], options["epilog"]),
+        gpu_mem_excess=options["gpu_mem_excess"],
     )  # fmt: skip
     worker.files.fetch = transport.piece
     worker.on_restart = stopped.set
@@ -192,7 +214,9 @@ def agent(**options: Any) -> None:  # fmt: skip
     def work() -> None:
         log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
         link.start()
-        UsageWatch(worker.watched, worker.measured_usage, exporter=exporter).start()
+        UsageWatch(
+            worker.watched, worker.measured_usage, exporter=exporter, exceeded=worker.exceeded
+        ).start()
         if check is not None:
             HealthWatch(check, worker.checked).start()
         stopped.wait()
@@ -291,7 +315,11 @@ def _node(options: dict[str, Any]) -> "AgentNode":
     from rota.live.agent import machine
     from rota.live.agent.messages import AgentNode
 
-    devices, gpu_type = _gpus(options["gpus"])
+    devices, gpu_type, gpu_mem_gib = _gpus(options["gpus"])
+    if options["gpu_mem_gib"] is not None:
+        gpu_mem_gib = options["gpu_mem_gib"]
+    elif options["sharing"] is None:
+        gpu_mem_gib = 0.0
     spec = NodeSpec(
         name=options["name"] or socket.gethostname(),
         gpus=len(devices),
@@ -299,13 +327,15 @@ def _node(options: dict[str, Any]) -> "AgentNode":
         cpus=machine.cpus() if options["cpus"] is None else options["cpus"],
         mem_gib=machine.mem_gib() if options["mem"] is None else options["mem"],
         labels=tuple(options["label"]),
+        gpu_mem_gib=gpu_mem_gib,
+        sharing=options["sharing"] or "",
     )
     address = options["address"] or _own_address(options["server"])
     return AgentNode(spec, address, tuple(devices))
 
 
-def _gpus(text: str) -> tuple[list[str], str]:
-    """Names for CUDA_VISIBLE_DEVICES, and the type."""
+def _gpus(text: str) -> tuple[list[str], str, float]:
+    """Names for CUDA_VISIBLE_DEVICES, the type, and GiB of memory that each has."""
     from rota.live.agent import machine
 
     if text == "auto":
@@ -315,10 +345,11 @@ def _gpus(text: str) -> tuple[list[str], str]:
                 "--gpus auto: nvidia-smi finds no GPUs on this machine: give --gpus N, or --gpus 0 "
                 "for a node without GPUs"
             )
-        return [gpu.index for gpu in found], machine.gpu_type(found)
+        least_mib = min(gpu.memory_mib for gpu in found)
+        return [gpu.index for gpu in found], machine.gpu_type(found), round(least_mib / 1024, 3)
     if not text.isdecimal():
         raise OptionError(f"--gpus {text!r}: give a number or auto")
-    return [str(number) for number in range(int(text))], ""
+    return [str(number) for number in range(int(text))], "", 0.0
 
 
 def _own_address(server: str) -> str:

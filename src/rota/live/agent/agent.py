@@ -47,6 +47,7 @@ RETRY_S = 1.0  # after a full disk
 STALE_S = 20 * 3600.0  # folders in which nothing was begun for so long may be asked about
 SOON_STALE_S, LATER_STALE_S = 30.0, 3600.0  # between such questions: within a round, after it
 MOST_USED = 1000  # measurements that wait to be told
+WARN, STOP, OFF = "warn", "stop", "off"  # those who use too much GPU memory
 STUCK_S = 30.0  # a look that takes longer is stuck
 
 
@@ -57,7 +58,8 @@ class Agent:
     that watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
     reached for too long. `sandbox`: how jobs are kept apart, if they are. `containers`: what runs
     images, if anything does: a label of the nodes says so. `hooks`: commands around each job
-    (`prolog`, `epilog`). `news` is set when there is something to report.
+    (`prolog`, `epilog`). `gpu_mem_excess`: what happens to a job that uses more GPU memory than it
+    may (`warn`, `stop`, `off`). `news` is set when there is something to report.
 
     Everything is on disk before it happens, so an agent may die at any time: the next one with the
     same folder adopts what runs. A part is started at most once: its folder says that it was.
@@ -74,6 +76,7 @@ class Agent:
         sandbox: Sandbox | None = None,
         containers: ContainerEngine | None = None,
         hooks: Mapping[str, Sequence[str]] | None = None,
+        gpu_mem_excess: str = WARN,
         boot: Callable[[], str] = boot_id,
     ) -> None:
         self.root = AgentFolder(root, jobs)
@@ -83,6 +86,7 @@ class Agent:
         self.nodes = {node.spec.name: node.with_labels(can) for node in nodes}
         self.fenced = fenced
         self.sandbox = sandbox
+        self.gpu_mem_excess = gpu_mem_excess
         self.containers = containers
         self.news = threading.Event()
         self.leaving = False
@@ -291,10 +295,21 @@ class Agent:
         """What runs here, for those who measure it."""
         with self._lock:
             return [
-                MeasuredPart(part.key, part.shim_pid, self._devices(part))
+                MeasuredPart(part.key, part.shim_pid, self._devices(part), part.gpu_mem_gib)
                 for part in self._parts.values()
                 if part.state == "running" and part.shim_pid
             ]
+
+    def exceeded(self, key: PartKey, used_gib: float) -> None:
+        """A part uses more of a GPU's memory than it may."""
+        with self._lock:
+            part = self._parts.get(key)
+            if part is not None and self.gpu_mem_excess != OFF:
+                why = (
+                    f"it uses {used_gib:.4g} GiB of GPU memory and may use {part.gpu_mem_gib:g}: "
+                    "ask for more (gpu_mem_gib), or use less"
+                )
+                part.exceeds(self.gpu_mem_excess, why)
 
     def _devices(self, part: LocalPart) -> list[str]:
         node = self.nodes.get(part.node)
