@@ -54,7 +54,7 @@ from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.external import ExternalSource
-from rota.traces.cluster import parse_cluster
+from rota.traces.cluster import parse_cluster, refuse_windows
 from rota.wire import ADMIN, Actor
 
 PIECE = 1 << 20
@@ -68,6 +68,10 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         check_permissions(settings.permissions, scheduling.tenants())
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
+    refuse_windows(
+        topology, "times are counted from the beginning of a run, which a daemon does not have",
+        "plan it with `rota maintenance add` or `rota reserve add`",
+    )  # fmt: skip
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
     if not scheduling.priority_classes:
