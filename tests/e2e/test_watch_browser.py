@@ -19,6 +19,7 @@ from rota.study.config import RunConfig
 from rota.study.follow import LiveLog
 from rota.study.output import write_run
 from rota.study.run import simulate
+from shared_gpus import shared_run
 
 AXE = """async () => {
   const found = await axe.run(document, {resultTypes: ["violations"]});
@@ -169,6 +170,37 @@ def test_two_runs_share_a_clock_and_everybody_can_read_them(opened, width, schem
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate(tool("axe-core/axe.min.js").read_text())
     assert page.evaluate(AXE) == []
+
+
+def test_all_that_share_a_gpu_are_seen(browser, tmp_path):
+    write_run(shared_run(tmp_path, "timeslice", "salus"), tmp_path)
+    page = browser.new_page(viewport={"width": 1000, "height": 800}, reduced_motion="reduce")
+    page.goto(write_watch_page([tmp_path], tmp_path / "watch.html").as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    page.get_by_role("button", name="Job", exact=True).click()
+    sharers, colours = page.evaluate("""async () => {
+      const [stage] = rotaWatch.stages;
+      const found = () => [...stage.play.shared].find(([, each]) => each.length > 2);
+      for (let at = 0; !found(); at += 5) rotaWatch.seek(at);
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      const [place, parts] = found();
+      const [x, y] = stage.map.corner(place).map((each) => Math.round(each * stage.map.ratio));
+      const {data} = stage.map.context.getImageData(x, y + 3, stage.map.size * stage.map.ratio, 1);
+      stage.map.hover(stage.map.spotOf(place));
+      const wanted = parts.map((i) => stage.colour(stage.play.bars.job[i]));
+      const pen = document.createElement("canvas").getContext("2d");
+      const seen = new Set(new Uint32Array(data.buffer));
+      return [parts.length, wanted.filter((colour) => {
+        pen.fillStyle = colour;
+        pen.fillRect(0, 0, 1, 1);
+        return seen.has(new Uint32Array(pen.getImageData(0, 0, 1, 1).data.buffer)[0]);
+      }).length];
+    }""")
+    assert colours == sharers >= 3
+    tip = page.locator(".tip:visible").inner_text().splitlines()
+    assert tip[0].endswith(f"shared by {sharers} jobs")
+    assert len(tip) == 1 + sharers
+    page.close()
 
 
 def test_a_run_is_followed_while_it_is_simulated(browser, runs, shared, tmp_path):

@@ -173,7 +173,7 @@ def _run(look: RunView, origin_s: float, tables: list[dict[str, Any]]) -> dict[s
     if bars.height > BARS:
         area = (pl.col("end_s") - pl.col("start_s")) * pl.col("lanes")
         bars = bars.sort(area, descending=True).head(BARS).sort("start_s", "job")
-    used = bars.group_by("node").agg(most=(pl.col("lane") + pl.col("lanes")).max().ceil())
+    used = bars.group_by("node").agg(most=(pl.col("lane") + pl.col("lanes")).max().round(6).ceil())
     shown = shown_nodes(history).join(used, on="node", how="left")
     shown = shown.with_columns(gpus=pl.max_horizontal("gpus", pl.col("most").fill_null(0.0)))
     rows = sorted(shown.iter_rows(named=True), key=lambda row: natural(row["node"]))
@@ -194,6 +194,7 @@ def _run(look: RunView, origin_s: float, tables: list[dict[str, Any]]) -> dict[s
                 "node": np.array([number[name] for name in bars["node"]], dtype="<u2"),
                 "lane": singles(bars["lane"].to_numpy()),
                 "lanes": singles(bars["lanes"].to_numpy()),
+                "gpus": singles(bars["gpus"].to_numpy()),
                 "start": Times(bars["start_s"].to_numpy() - origin_s),
                 "length": singles((bars["end_s"] - bars["start_s"]).to_numpy()),
                 "overhead": (bars["kind"] == "overhead").to_numpy().astype(np.uint8),

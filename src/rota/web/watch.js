@@ -80,7 +80,7 @@ class Stage {
       h("h3", {}, "The queue, in the order of submission"), h("div.figure.line", {}, this.lineCanvas),
       h("h3", {}, "Jobs that wait, over time"), h("div.figure.past", {}, this.chartCanvas, this.cursor),
       h("h3", {}, "Decisions"), this.told);
-    this.map = new ClusterMap(this.mapCanvas, { height, paint: (owner, place) => this.paint(owner, place), describe: (spot) => this.describe(spot) });
+    this.map = new ClusterMap(this.mapCanvas, { height, paint: (owner, place) => this.paint(owner, place), parts: (place) => this.parts(place), describe: (spot) => this.describe(spot) });
     this.line = new QueueLine(this.lineCanvas, () => {});
     this.chart = new TimeChart(this.chartCanvas, { height: 84, stacked: true, left: 44, about: `Jobs that wait under ${this.run.policy}`, label: (at) => sinceStart(at), ticks: (from, to, most) => {
       const step = timeStep(to - from, most);
@@ -118,6 +118,11 @@ class Stage {
     return known;
   }
 
+  /** All that share a GPU; empty: it has one owner, or none. @param {number} place */
+  parts(place) {
+    return (this.play.shared.get(place) || []).map((i) => ({ fill: this.colour(this.play.bars.job[i]) }));
+  }
+
   /** @param {string} way */
   recolour(way) {
     this.way = way;
@@ -130,6 +135,11 @@ class Stage {
   describe(spot) {
     const owner = this.play.owners[spot.place];
     const first = `${this.run.nodes[spot.node].name}, GPU ${spot.gpu}`;
+    const parts = this.play.shared.get(spot.place) || [];
+    if (parts.length) {
+      const { bars } = this.play;
+      return [`${first}, shared by ${plural(parts.length, "job")}`, ...parts.map((i) => `${this.name(bars.job[i])}${bars.overhead[i] ? ": being started, stopped or moved" : ""}`)].join("\n");
+    }
     return owner ? `${first}\n${this.name(owner - 1)}${this.play.taking[spot.place] ? "\nbeing started, stopped or moved" : ""}` : `${first}\nfree`;
   }
 
