@@ -22,6 +22,7 @@ from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import InputError
+from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
@@ -33,6 +34,7 @@ from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
@@ -149,6 +151,8 @@ class Assembly:
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
+                self.daemon.restarts = RollingRestart(self.driver, store, self.daemon.note)
+                opened.callback(self.daemon.restarts.thread.stop)
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(
                     self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
@@ -227,6 +231,12 @@ class Assembly:
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
+        divided = next((spec.name for spec in topology.specs if MIG in spec.modes), "")
+        if divided:
+            raise InputError(
+                f"node {divided}: sharing is mig: the backend local hands out GPUs, not instances "
+                "of them: use fraction, timeslice or mps, or the instances as GPUs of their own"
+            )
         if topology.nodes:
             self.containers = self._containers()
         able = () if self.containers is None else self.containers.labels
@@ -273,6 +283,7 @@ class Assembly:
             check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
             exporter=checked_exporter(self.settings.local.dcgm_exporter),
+            gpu_mem_excess=self.settings.local.gpu_mem_excess,
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:
@@ -376,6 +387,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.daemon.restarts is not None:
+            self.daemon.restarts.thread.start()
         if self.intake is not None:
             self.intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:

@@ -20,7 +20,8 @@ class RunPart(msgspec.Struct, frozen=True):
     """The share of a run on one node.
 
     `slices` are (device, amount): `device` is the number of a GPU of the node, or -1 for whichever
-    is free; amounts below 1 share a GPU.
+    is free; amounts below 1 share a GPU. Of a GPU that it shares it may use `gpu_mem_gib` of the
+    memory and the part `gpu_limit` of the compute (0: nobody said).
     """
 
     node: str
@@ -30,6 +31,8 @@ class RunPart(msgspec.Struct, frozen=True):
     processes: int
     cpus: float = 0.0
     mem_gib: float = 0.0
+    gpu_mem_gib: float = 0.0
+    gpu_limit: float = 0.0
 
     @property
     def gpus(self) -> float:
