@@ -34,6 +34,7 @@ from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
@@ -53,7 +54,7 @@ from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.external import ExternalSource
-from rota.traces.cluster import parse_cluster
+from rota.traces.cluster import parse_cluster, refuse_windows
 from rota.wire import ADMIN, Actor
 
 PIECE = 1 << 20
@@ -67,6 +68,10 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         check_permissions(settings.permissions, scheduling.tenants())
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
+    refuse_windows(
+        topology, "times are counted from the beginning of a run, which a daemon does not have",
+        "plan it with `rota maintenance add` or `rota reserve add`",
+    )  # fmt: skip
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
     if not scheduling.priority_classes:
@@ -150,6 +155,8 @@ class Assembly:
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
+                self.daemon.restarts = RollingRestart(self.driver, store, self.daemon.note)
+                opened.callback(self.daemon.restarts.thread.stop)
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(
                     self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
@@ -384,6 +391,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.daemon.restarts is not None:
+            self.daemon.restarts.thread.start()
         if self.intake is not None:
             self.intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:

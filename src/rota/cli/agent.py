@@ -4,9 +4,10 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -15,6 +16,7 @@ from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
+    from rota.live.agent.agent import Agent
     from rota.live.agent.containers import ContainerEngine
     from rota.live.agent.link import AgentLink
     from rota.live.agent.messages import AgentNode
@@ -171,9 +173,10 @@ def agent(**options: Any) -> None:  # fmt: skip
     """Offer this machine to a Rota server; runs until it is stopped.
 
     Jobs outlive the agent: SIGTERM or Ctrl-C stops the agent only, and the next one with the same
-    folder takes them over (unless --leave is given). If the server cannot be reached for too long
-    the jobs here are ended, because the server will start them elsewhere. Under systemd use
-    KillMode=process.
+    folder takes them over (unless --leave is given). The server may have it begin anew (`rota nodes
+    restart`): then it replaces itself by the version that is installed. If the server cannot be
+    reached for too long the jobs here are ended, because the server will start them elsewhere.
+    Under systemd use KillMode=process.
 
     \b
     Example:
@@ -193,6 +196,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     exporter = checked_exporter(options["dcgm_exporter"])
     transport = _transport(server, root, node.spec.name, options)
     stopped = threading.Event()
+    _watch_children()
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:  # from now on jobs may be adopted
         signal.signal(number, lambda *_: stopped.set())
@@ -203,6 +207,7 @@ def agent(**options: Any) -> None:  # fmt: skip
         gpu_mem_excess=options["gpu_mem_excess"],
     )  # fmt: skip
     worker.files.fetch = transport.piece
+    worker.on_restart = stopped.set
     link = AgentLink(worker, transport, transport.lane)
     log = logging.getLogger("rota.agent")
 
@@ -217,9 +222,30 @@ def agent(**options: Any) -> None:  # fmt: skip
         stopped.wait()
 
     work_until_done(work, dict.fromkeys(numbers, lambda _: stopped.set()))
+    if worker.restarting:
+        _begin_anew(worker, link)
     _end(link, leave=options["leave"])
     transport.close()
     log.info("agent.stopped", extra={"node": node.spec.name})
+
+
+def _watch_children() -> None:
+    """Jobs that the program before us started in this process are our children: let them end."""
+    from rota.live.agent import processes, shim
+
+    known = shim.descendants(os.getpid())
+    if known:
+        threading.Thread(
+            target=processes.reap, args=(known,), name="rota-agent-reap", daemon=True
+        ).start()
+
+
+def _begin_anew(worker: "Agent", link: "AgentLink") -> NoReturn:
+    """Put a new program in the place of this one: the version that is installed now."""
+    link.end()
+    worker.rest()
+    logging.getLogger("rota.agent").info("agent.restarts", extra={"node": worker.name})
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - as we were started
 
 
 def _transport(server: str, root: Path, node: str, options: dict[str, Any]) -> "HttpTransport":

@@ -37,6 +37,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NewRestart,
     NewWindow,
     NodeEvent,
     NodeInfo,
@@ -44,6 +45,7 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    RestartInfo,
     SecretInfo,
     SessionInfo,
     TokenInfo,
@@ -325,6 +327,18 @@ class Service(Protocol):
 
     def remove_window(self, name: str, actor: Actor) -> None:
         """Give one up, or end it early."""
+        ...
+
+    def begin_restart(self, asked: NewRestart, actor: Actor) -> RestartInfo:
+        """Let agents begin anew, one after the other."""
+        ...
+
+    def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        ...
+
+    def stop_restart(self, actor: Actor) -> RestartInfo:
+        """Let no more agents begin anew."""
         ...
 
     def node_history(self, node: str) -> list[NodeEvent]:

@@ -48,6 +48,7 @@ from rota.daemon.pictures import (
     tasks_of,
 )
 from rota.daemon.queue_audit import audit_facts
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.secrets import SecretStore
 from rota.daemon.settings import (
     NotifySettings,
@@ -121,11 +122,13 @@ from rota.wire import (
     JobInfo,
     Lanes,
     LanesQuery,
+    NewRestart,
     NewWindow,
     NodeEvent,
     NodeInfo,
     Operation,
     QueueInfo,
+    RestartInfo,
     SecretInfo,
     TrialAnswer,
     UsageSummary,
@@ -213,6 +216,7 @@ class Daemon:
         self.uploads: UploadStore | None = None
         self.vault: SecretStore | None = None
         self._next_prune_unix = 0.0
+        self.restarts: RollingRestart | None = None  # None: there are no agents
         self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
     # --- life -------------------------------------------------------------------------------------
@@ -898,6 +902,32 @@ class Daemon:
         state = self.state
         window = state.windows[name]
         return picture_window(window, state.engine.view, state.cluster.now_s, self.store.epoch_unix)
+
+    def begin_restart(self, asked: NewRestart, actor: Actor) -> RestartInfo:
+        """Let agents begin anew, one after the other."""
+
+        def check() -> None:
+            for name in asked.nodes:
+                self._known_node(name)
+
+        self._ask(check)
+        return self._known_restarts().begin(asked, actor)
+
+    def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        return self._known_restarts().progress()
+
+    def stop_restart(self, actor: Actor) -> RestartInfo:
+        """Let no more agents begin anew."""
+        return self._known_restarts().give_up(actor)
+
+    def _known_restarts(self) -> RollingRestart:
+        if self.restarts is None:
+            raise ConflictError(
+                f"the backend {self.loop.driver.name!r} has no agents of Rota that could be "
+                f"restarted: use the means of that backend"
+            )
+        return self.restarts
 
     def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""

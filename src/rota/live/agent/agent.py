@@ -90,6 +90,8 @@ class Agent:
         self.containers = containers
         self.news = threading.Event()
         self.leaving = False
+        self.restarting = False
+        self.on_restart: Callable[[], None] | None = None  # None: it cannot begin anew by itself
         self.unhealthy: str | None = None  # what a check says against this machine
         self._hook_problem = ""  # what its last hook that failed says against it
         self._lock = threading.RLock()
@@ -204,8 +206,14 @@ class Agent:
             for request in orders.logs:
                 self._logs.append(read_piece(self.root.jobs, request))
             if orders.urgent:
-                self.news.set()
-                self.wake()
+                self._hurry(orders.restart)
+
+    def _hurry(self, restart: int) -> None:
+        if restart == self.root.session and self.on_restart is not None:
+            self.restarting = True
+            self.on_restart()
+        self.news.set()
+        self.wake()
 
     def answer(self, call: LaneCall) -> CallAnswer:
         """Answer a call of the server; may block as long as the call says, and others with it."""
@@ -497,6 +505,10 @@ class Agent:
                 known[name] = value
             for name in list(known)[: max(0, len(known) - VALUES_KEPT)]:
                 del known[name]
+
+    def rest(self) -> None:
+        """Finish what is being done, and begin nothing any more: this process is being replaced."""
+        self._lock.acquire()
 
     def close(self) -> None:
         """Let go of everything; what runs goes on."""

@@ -213,6 +213,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     `halt` and `kill` may name parts that it never heard of: then it must never start them.
     `lost_s`: after so long without contact the server gives up the agent's nodes, so the agent's
     jobs must be gone by then (0: never). `discard`: of these jobs nothing need be kept.
+    `restart`: the session that shall end: the agent begins anew, and its jobs run on.
     """
 
     launch: tuple[LaunchPart, ...] = ()
@@ -225,11 +226,12 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""  # why the server does not want this agent
     lane: bool = False  # there are calls: see `rota.live.agent.lane`
     term: int = 0  # of the leader, where several servers take turns; 0: there is one server
+    restart: int = 0  # 0: none, they are counted from 1
 
     @property
     def urgent(self) -> bool:
         """Is there anything to do?"""
         return bool(
             self.launch or self.halt or self.kill or self.forget or self.logs or self.discard
-            or self.error or self.lane
+            or self.error or self.lane or self.restart
         )  # fmt: skip
