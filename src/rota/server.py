@@ -22,6 +22,7 @@ from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import InputError
+from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
@@ -33,6 +34,7 @@ from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
@@ -52,7 +54,7 @@ from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.external import ExternalSource
-from rota.traces.cluster import parse_cluster
+from rota.traces.cluster import parse_cluster, refuse_windows
 from rota.wire import ADMIN, Actor
 
 PIECE = 1 << 20
@@ -66,6 +68,10 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         check_permissions(settings.permissions, scheduling.tenants())
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
+    refuse_windows(
+        topology, "times are counted from the beginning of a run, which a daemon does not have",
+        "plan it with `rota maintenance add` or `rota reserve add`",
+    )  # fmt: skip
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
     if not scheduling.priority_classes:
@@ -149,6 +155,8 @@ class Assembly:
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
+                self.daemon.restarts = RollingRestart(self.driver, store, self.daemon.note)
+                opened.callback(self.daemon.restarts.thread.stop)
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(
                     self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
@@ -227,6 +235,12 @@ class Assembly:
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
+        divided = next((spec.name for spec in topology.specs if MIG in spec.modes), "")
+        if divided:
+            raise InputError(
+                f"node {divided}: sharing is mig: the backend local hands out GPUs, not instances "
+                "of them: use fraction, timeslice or mps, or the instances as GPUs of their own"
+            )
         if topology.nodes:
             self.containers = self._containers()
         able = () if self.containers is None else self.containers.labels
@@ -271,6 +285,7 @@ class Assembly:
             check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
             exporter=checked_exporter(self.settings.local.dcgm_exporter),
+            gpu_mem_excess=self.settings.local.gpu_mem_excess,
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:
@@ -374,6 +389,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.daemon.restarts is not None:
+            self.daemon.restarts.thread.start()
         for intake in self.intakes:
             intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:

@@ -113,6 +113,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     epilog: str = ""  # and one after it
     containers: ContainerMode = "auto"  # what runs images there: auto, podman, apptainer or off
     dcgm_exporter: str = ""  # read there how busy GPUs are; empty: nvidia-smi and dcgmi
+    gpu_mem_excess: Literal["warn", "stop", "off"] = (
+        "warn"  # to who uses more GPU memory than asked
+    )
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 

@@ -42,6 +42,7 @@ from rota.wire import (
     ADD_WINDOW,
     AUDIT_QUEUES,
     BEGIN_LOGIN,
+    BEGIN_RESTART,
     CANCEL_ARRAY,
     CANCEL_JOB,
     CHANGE_PERSON,
@@ -63,6 +64,7 @@ from rota.wire import (
     FORECAST_NEW,
     GET_ARRAY,
     GET_JOB,
+    GET_RESTART,
     GET_STATUS,
     GET_USAGE,
     HOLD_ARRAY,
@@ -101,6 +103,7 @@ from rota.wire import (
     REVOKE_TOKEN,
     SEND_PIECE,
     SET_SECRET,
+    STOP_RESTART,
     STREAM_EVENTS,
     SUBMIT_JOBS,
     TRY_OUT,
@@ -139,6 +142,7 @@ from rota.wire import (
     NewChannel,
     NewInvitation,
     NewPerson,
+    NewRestart,
     NewSecret,
     NewToken,
     NewWindow,
@@ -149,6 +153,7 @@ from rota.wire import (
     PersonChange,
     QueueInfo,
     RankQuery,
+    RestartInfo,
     SecretInfo,
     SessionInfo,
     StreamQuery,
@@ -693,6 +698,18 @@ class AsyncClient(_OnSession):
         """Give one up, or end it early."""
         await self._session.ask(REMOVE_WINDOW, window=name)
 
+    async def begin_restart(self, asked: NewRestart) -> RestartInfo:
+        """Let agents begin anew, one after the other; their jobs run on."""
+        return await self._session.ask(BEGIN_RESTART, body=msgspec.json.encode(asked))
+
+    async def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        return await self._session.ask(GET_RESTART)
+
+    async def stop_restart(self) -> RestartInfo:
+        """Let no more agents begin anew; who was asked already does."""
+        return await self._session.ask(STOP_RESTART)
+
     async def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         return await self._session.ask(NODE_HISTORY, node=node)
@@ -996,6 +1013,9 @@ class Client(_OnSession):
 
     nodes = _blocking(AsyncClient.nodes)
     drain = _blocking(AsyncClient.drain)
+    begin_restart = _blocking(AsyncClient.begin_restart)
+    restart_progress = _blocking(AsyncClient.restart_progress)
+    stop_restart = _blocking(AsyncClient.stop_restart)
     node_history = _blocking(AsyncClient.node_history)
     undrain = _blocking(AsyncClient.undrain)
     windows = _blocking(AsyncClient.windows)

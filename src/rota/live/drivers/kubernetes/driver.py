@@ -22,7 +22,13 @@ from rota.live.drivers.kubernetes.cache import ObjectCache
 from rota.live.drivers.kubernetes.guest_runs import GuestRun, GuestRuns
 from rota.live.drivers.kubernetes.logs import PodLogs
 from rota.live.drivers.kubernetes.manifest import service
-from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, PodOccupancy, read_node
+from rota.live.drivers.kubernetes.nodes import (
+    KubeNode,
+    NodeHealth,
+    PodOccupancy,
+    other_gpus,
+    read_node,
+)
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import check
 from rota.live.drivers.kubernetes.queued import ORIGIN
@@ -80,17 +86,18 @@ class KubernetesDriver(Driver):
         self._carrier = KubeRuns(
             self.api, self._pods, self._logs, self.options, store, self.namespace
         )
-        self._occupied = PodOccupancy()
+        self._occupied = PodOccupancy(self.options.gpu_resource)
         self._carrier.free = self._free
         self.guests = GuestRuns(
-            self.api, self._pods, store, self.options.scheduler_name, self.options.successor_s
-        )
+            self.api, self._pods, store, self.options.scheduler_name, self.options.successor_s,
+            self.options.gpu_resource,
+        )  # fmt: skip
         self.guests.free = self._free
         self.guests.lost = self._carrier.lost
         self.guests.wake = self._thread.wake
         self.queued = QueuedRuns(
             self.api, self._pods, store, self.options.queue_kinds, self.options.scheduler_name,
-            self._thread.wake,
+            self.options.gpu_resource, self._thread.wake,
         )  # fmt: skip
         self.queued.free = self._free
         self.queued.lost = self._carrier.lost
@@ -104,6 +111,12 @@ class KubernetesDriver(Driver):
     def preflight(self) -> list[str]:
         """Can this cluster be used? Raises if not; otherwise what is worth knowing."""
         remarks = check(self.api, self.options, self.namespace)
+        others = other_gpus(self.api.pages("/api/v1/nodes")[0], self.options)
+        if others:
+            remarks.append(
+                f"nodes offer {', '.join(others)}, too: this daemon hands out "
+                f"{self.options.gpu_resource} only (`kubernetes.gpu_resource`)"
+            )
         try:
             self.api.create(
                 f"/api/v1/namespaces/{self.namespace}/services",

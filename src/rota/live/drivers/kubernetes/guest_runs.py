@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from rota.core.kubernetes import part, pod_amounts, text
+from rota.core.kubernetes import part, pod_gpus, text
 from rota.live.driver import RunOrder, RunStatus
 from rota.live.drivers.kubernetes.api import (
     CONFLICT,
@@ -63,9 +63,11 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
     """All of them. Runs are for one thread; what `ExternalSource` has may be asked by any."""
 
     def __init__(
-        self, api: KubeApi, pods: ObjectCache, store: str, scheduler: str, successor_s: float
-    ) -> None:
+        self, api: KubeApi, pods: ObjectCache, store: str, scheduler: str, successor_s: float,
+        resource: str,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._resource = resource  # what it hands out
         self.successor_s = successor_s
         self.lost: set[str] = set()
         self.free: Callable[[str, frozenset[PodKey]], float] = lambda _node, _mine: 0.0
@@ -115,7 +117,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
     def offers(self) -> list[ExternalWork]:
         """Pods that wait and belong to no job; those of a gang when all of them are there."""
         self._offered = {uid_of(pods[0]): pods for pods in self._groups()}
-        return [read_work(pods) for pods in self._offered.values()]
+        return [read_work(pods, self._resource) for pods in self._offered.values()]
 
     def _groups(self) -> list[list[KubeObject]]:
         groups: dict[tuple[str, str], list[KubeObject]] = {}
@@ -237,7 +239,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def _slots(self, run: GuestRun, pods: Sequence[KubeObject]) -> list[str]:
         """The node of each of its pods, which are all of one size."""
-        each = pod_amounts(part(pods[0], "spec"), "whole")[2] if pods else 0.0
+        each = pod_gpus(part(pods[0], "spec")).get(self._resource, 0.0) if pods else 0.0
         if not each:
             return []
         return [share.node for share in run.order.parts for _ in range(round(share.gpus / each))]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rota.core.kubernetes import TYPES, part, parts, pod_amounts, text
+from rota.core.kubernetes import TYPES, part, parts, pod_amounts, pod_gpus, text
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.cache import key_of
 from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
@@ -114,17 +114,21 @@ def refusal(item: KubeObject) -> str:
     return ""
 
 
-def read_work(pods: Sequence[KubeObject]) -> ExternalWork:
-    """A pod, or all pods of a gang, as work."""
+def read_work(pods: Sequence[KubeObject], resource: str) -> ExternalWork:
+    """A pod, or all pods of a gang, as work; GPUs are what it asks of this resource."""
     first = min(pods, key=key_of)
     space, name = key_of(first)
     spec, labels = part(first, "spec"), part(first, "metadata", "labels")
-    cpus, mem_gib, gpus = pod_amounts(spec, "whole")
+    cpus, mem_gib, _ = pod_amounts(spec, "whole")
+    kinds = pod_gpus(spec)
+    gpus, others = kinds.get(resource, 0.0), sorted(kinds.keys() - {resource})
     gang = text(labels, GANG)
     asked = {_asked(pod) for pod in pods}
     refused = next(filter(None, map(refusal, pods)), "")
     if not refused and len(asked) > 1:
         refused = f"the pods of the gang {gang} ask for different things: make them alike"
+    if not refused and others:
+        refused = f"it asks for {', '.join(others)}: this scheduler hands out {resource} only"
     if not refused and gpus < 1:
         refused = "it asks for no GPU: leave it to another scheduler"
     grace = spec.get("terminationGracePeriodSeconds")
@@ -140,7 +144,8 @@ def read_work(pods: Sequence[KubeObject]) -> ExternalWork:
 
 def _asked(item: KubeObject) -> tuple[Any, ...]:
     labels = part(item, "metadata", "labels")
-    return (*pod_amounts(part(item, "spec"), "whole"), gang_size(item), gpu_type(item),
+    spec = part(item, "spec")
+    return (*pod_amounts(spec, "whole"), *sorted(pod_gpus(spec)), gang_size(item), gpu_type(item),
             text(labels, QUEUE), text(labels, PRIORITY_CLASS))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from rota.core.kubernetes import part, parts, pod_amounts, text
+from rota.core.kubernetes import part, parts, pod_amounts, pod_gpus, text
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.cache import key_of
 from rota.live.drivers.kubernetes.guests import (
@@ -246,8 +246,11 @@ def origin_key(origin: str) -> tuple[str, tuple[str, str], str]:
     return kind, (space, own), uid
 
 
-def read_queued(kind: QueuedKind, item: KubeObject, scheduler: str) -> ExternalWork:
-    """An object as work: its pods with GPUs, all of them or none; those without follow."""
+def read_queued(kind: QueuedKind, item: KubeObject, scheduler: str, resource: str) -> ExternalWork:
+    """An object as work: its pods with GPUs, all of them or none; those without follow.
+
+    GPUs are what they ask of this resource; `scheduler` is the name by which pods are ours to bind.
+    """
     (space, name), labels = key_of(item), part(item, "metadata", "labels")
     sets = with_gpus(kind, item)
     amounts = [pod_amounts(part(template, "spec"), "whole") for template, _ in sets]
@@ -258,14 +261,14 @@ def read_queued(kind: QueuedKind, item: KubeObject, scheduler: str) -> ExternalW
         priority_class=text(labels, PRIORITY_CLASS), parts=pods_of(kind, item) or 1,
         cpus=max((each[0] for each in amounts), default=0.0),
         mem_gib=max((each[1] for each in amounts), default=0.0),
-        gpus=max((each[2] for each in amounts), default=0.0),
+        gpus=max((pod_gpus(part(t, "spec")).get(resource, 0.0) for t, _ in sets), default=0.0),
         gpu_type=next((gpu_type(each) for each, _ in sets), ""), resumed=True,
         grace_s=float(max((each for each in graces if isinstance(each, int)), default=30)),
-        refused=_refusal(kind, item, scheduler),
+        refused=_refusal(kind, item, resource) or kind.refusal(item, scheduler),
     )  # fmt: skip
 
 
-def _refusal(kind: QueuedKind, item: KubeObject, scheduler: str) -> str:
+def _refusal(kind: QueuedKind, item: KubeObject, resource: str) -> str:
     sets = with_gpus(kind, item)
     if any(type(count) is not int for _, count in sets):
         return "the number of its pods is not a number"
@@ -273,7 +276,10 @@ def _refusal(kind: QueuedKind, item: KubeObject, scheduler: str) -> str:
         return f"it asks for no GPU: take the label {QUEUE} off, and unsuspend it"
     if not pods_of(kind, item):
         return "it asks for no pod with GPUs: its parallelism or its replicas are 0"
-    if len({(pod_amounts(part(t, "spec"), "whole")[2], gpu_type(t)) for t, _ in sets}) > 1:
+    others = {name for t, _ in sets for name in pod_gpus(part(t, "spec"))} - {resource}
+    if others:
+        return f"it asks for {', '.join(sorted(others))}: this queue hands out {resource} only"
+    if len({(pod_gpus(part(t, "spec"))[resource], gpu_type(t)) for t, _ in sets}) > 1:
         return "its pods ask for different numbers or types of GPUs: make them alike"
     wishes = [
         wish
@@ -283,7 +289,7 @@ def _refusal(kind: QueuedKind, item: KubeObject, scheduler: str) -> str:
     ]
     if wishes:
         return f"Rota does not place pods by {', '.join(dict.fromkeys(wishes))}: leave it out"
-    return kind.refusal(item, scheduler)
+    return ""
 
 
 def with_gpus(kind: QueuedKind, item: KubeObject) -> list[tuple[Mapping[str, Any], Any]]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from rota.core.kubernetes import part, pod_amounts, text
+from rota.core.kubernetes import part, pod_gpus, text
 from rota.live.driver import RunOrder, RunStatus
 from rota.live.drivers.kubernetes.api import CONFLICT, NOT_FOUND, KubeApi, KubeError, KubeObject
 from rota.live.drivers.kubernetes.cache import ObjectCache, key_of
@@ -62,7 +62,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
 
     def __init__(
         self, api: KubeApi, pods: ObjectCache, store: str, kinds: Iterable[str], scheduler: str,
-        changed: Callable[[], None],
+        resource: str, changed: Callable[[], None],
     ) -> None:  # fmt: skip
         super().__init__()
         self.lost: set[str] = set()
@@ -74,6 +74,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         self._pods = pods
         self._store = short(store)
         self._scheduler = scheduler
+        self._resource = resource  # what is handed out
         self._notes = ObjectNotes(api)
         self._assigned: dict[str, tuple[str, str]] = {}  # by uid: its job, and its kind
         self._offered: dict[str, tuple[QueuedKind, KubeObject]] = {}  # by uid
@@ -148,7 +149,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         with self._lock:
             self._jobs, self._offered = jobs, offered
         order = sorted(offered.values(), key=lambda pair: _made(pair[1]))
-        return [read_queued(kind, item, self._scheduler) for kind, item in order]
+        return [read_queued(kind, item, self._scheduler, self._resource) for kind, item in order]
 
     def assign(self, key: str, job: str) -> None:
         """The object with this uid is that job."""
@@ -299,7 +300,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         waiting = [each for each in pods if _unbound(each, self._scheduler)]
         if not self._scheduler or not waiting:
             return
-        size = pod_amounts(part(waiting[0], "spec"), "whole")[2]
+        size = pod_gpus(part(waiting[0], "spec"))[self._resource]
         slots = [each.node for each in run.order.parts for _ in range(round(each.gpus / size))]
         for each in pods:
             node = text(part(each, "spec"), "nodeName")

@@ -10,6 +10,7 @@ from rota.live.drivers.kubernetes.queued import (
     taken,
 )
 
+GPU = "nvidia.com/gpu"
 MUST = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -31,6 +32,7 @@ def job(**more):
 
 WIDE = template(2, schedulerName="rota")
 WIDE["metadata"] = {"labels": {"rota.dev/queued-run": "x"}}
+MIG = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/mig-1g.5gb": 1}}}]}}
 SHAPES = {
     "Job": job(completions=3),
     "Job/parallelism": item(
@@ -76,7 +78,7 @@ def test_all_its_pods_with_gpus_are_one_job(name):
     kind, made = KINDS[name], SHAPES[name]
     assert kind.handles(made)
     assert kind.suspended(made)
-    work = read_queued(kind, made, "rota")
+    work = read_queued(kind, made, "rota", GPU)
     assert (work.parts, work.gpus, work.cpus, work.refused) == (3, 2, 2, "")
     assert (work.queue, work.owner, work.name, work.resumed) == (
         "research", "k8s.lab", "train", True
@@ -102,7 +104,7 @@ def test_one_change_starts_it_for_a_run_and_another_lets_it_go(name):
         assert nodes == ([["n1"], ["n2"]] if kind.aim == "affinity" else [])
         marked = each["metadata"]["labels"].get("rota.dev/queued-by")
         assert marked == (None if kind.aim == "nothing" else "s")
-    assert read_queued(kind, made, "rota").refused == "", "it cannot be started again"
+    assert read_queued(kind, made, "rota", GPU).refused == "", "it cannot be started again"
     again = kind.turned(made, off=True)
     assert kind.suspended(again)
     assert released(again)["metadata"]["finalizers"] == []
@@ -115,22 +117,23 @@ def test_one_change_starts_it_for_a_run_and_another_lets_it_go(name):
         (job(parallelism=0), "are 0"),
         (job(parallelism="many"), "not a number"),
         (job(template=template(0)), "no GPU"),
+        (job(template=MIG), "nvidia.com/mig-1g.5gb: this queue hands out nvidia.com/gpu only"),
         (job(template=template(nodeSelector={"disk": "fast"})), "nodeSelector disk"),
         (job(template=template(affinity={"nodeAffinity": {MUST: {"a": 1}}})), "nodeAffinity"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(made, why):
-    assert why in read_queued(KINDS["Job"], made, "").refused
+    assert why in read_queued(KINDS["Job"], made, "", GPU).refused
 
 
 def test_pods_of_different_sizes_and_pods_that_could_not_be_placed_are_refused():
     spec = {"pytorchReplicaSpecs": {"A": {"template": template(1)}, "B": {"template": template(2)}}}
-    work = read_queued(KINDS["PyTorchJob"], item("PyTorchJob", spec), "")
+    work = read_queued(KINDS["PyTorchJob"], item("PyTorchJob", spec), "", GPU)
     assert "different numbers" in work.refused
-    assert "schedulerName: rota" in read_queued(KINDS["JobSet"], SHAPES["JobSet"], "").refused
+    assert "schedulerName: rota" in read_queued(KINDS["JobSet"], SHAPES["JobSet"], "", GPU).refused
     spec = {"parallelism": 0, "template": template(2, schedulerName="rota")}
     bare = item("Job/parallelism", spec, annotations={"rota.dev/parallelism": "3"})
-    refused = read_queued(KINDS["Job/parallelism"], bare, "rota").refused
+    refused = read_queued(KINDS["Job/parallelism"], bare, "rota", GPU).refused
     assert "rota.dev/queued-run" in refused
     assert not KINDS["Job"].handles(bare)
 
