@@ -281,6 +281,10 @@ def _refusal(kind: QueuedKind, item: KubeObject, resource: str) -> str:
         return f"it asks for {', '.join(sorted(others))}: this queue hands out {resource} only"
     if len({(pod_gpus(part(t, "spec"))[resource], gpu_type(t)) for t, _ in sets}) > 1:
         return "its pods ask for different numbers or types of GPUs: make them alike"
+    return _placing_refusal(sets)
+
+
+def _placing_refusal(sets: Sequence[tuple[KubeObject, Any]]) -> str:
     wishes = [
         wish
         for template, _ in sets
