@@ -119,7 +119,7 @@ class Assembly:
         self._turn = turn
         self._embedded_works = False
         self.containers: ContainerEngine | None = None
-        self._external: ExternalSource | None = None  # what others bring to the platform
+        self._external: list[ExternalSource] = []  # what others bring to the platform
         with ExitStack() as opened:
             self.folder = opened.enter_context(state)
             store = self.store = self._store()
@@ -176,9 +176,9 @@ class Assembly:
                 self.driver.on_usage = self._take_usage
             self.budgets = BudgetWatch(self.daemon.budgets, store, self.daemon.note)
             opened.callback(self.budgets.thread.stop)
-            self.intake = self._make_intake()
-            opened.callback(self._stop_intake)
             check_budget_targets(settings.notify)
+            self.intakes = [Intake(self.daemon, source) for source in self._external]
+            opened.callback(self._stop_intakes)
             self.notifier = Notifier(self.daemon, store, settings.notify)
             opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
@@ -270,16 +270,14 @@ class Assembly:
         for note in pods.preflight():
             log.info("kubernetes", note=note)
         if chosen.scheduler_name:
-            self._external = pods.guests
+            self._external.append(pods.guests)
+        if chosen.queue_kinds:
+            self._external.append(pods.queued)
         return pods
 
-    def _make_intake(self) -> Intake | None:
-        """What takes in the work that others bring to the platform; None: there is none."""
-        return None if self._external is None else Intake(self.daemon, self._external)
-
-    def _stop_intake(self) -> None:
-        if self.intake is not None:
-            self.intake.thread.stop()
+    def _stop_intakes(self) -> None:
+        for intake in self.intakes:
+            intake.thread.stop()
 
     def _leads(self) -> bool:
         return self._turn is None or self._turn.lease.holds
@@ -408,8 +406,8 @@ class Assembly:
         self.budgets.thread.start()
         if self.daemon.restarts is not None:
             self.daemon.restarts.thread.start()
-        if self.intake is not None:
-            self.intake.thread.start()
+        for intake in self.intakes:
+            intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:
             self.notifier.start()
         loop = self.loop
