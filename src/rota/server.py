@@ -54,7 +54,7 @@ from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.external import ExternalSource
-from rota.traces.cluster import parse_cluster
+from rota.traces.cluster import parse_cluster, refuse_windows
 from rota.wire import ADMIN, Actor
 
 PIECE = 1 << 20
@@ -68,6 +68,10 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         check_permissions(settings.permissions, scheduling.tenants())
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
+    refuse_windows(
+        topology, "times are counted from the beginning of a run, which a daemon does not have",
+        "plan it with `rota maintenance add` or `rota reserve add`",
+    )  # fmt: skip
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
     if not scheduling.priority_classes:
@@ -114,7 +118,7 @@ class Assembly:
         self._turn = turn
         self._embedded_works = False
         self.containers: ContainerEngine | None = None
-        self._external: ExternalSource | None = None  # what others bring to the platform
+        self._external: list[ExternalSource] = []  # what others bring to the platform
         with ExitStack() as opened:
             self.folder = opened.enter_context(state)
             store = self.store = self._store()
@@ -169,8 +173,8 @@ class Assembly:
             opened.callback(self.daemon.usage.close)
             if isinstance(self.driver, AgentDriver):
                 self.driver.on_usage = self._take_usage
-            self.intake = self._make_intake()
-            opened.callback(self._stop_intake)
+            self.intakes = [Intake(self.daemon, source) for source in self._external]
+            opened.callback(self._stop_intakes)
             self.notifier = Notifier(self.daemon, store, settings.notify)
             opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
@@ -252,16 +256,14 @@ class Assembly:
         for note in pods.preflight():
             log.info("kubernetes", note=note)
         if chosen.scheduler_name:
-            self._external = pods.guests
+            self._external.append(pods.guests)
+        if chosen.queue_kinds:
+            self._external.append(pods.queued)
         return pods
 
-    def _make_intake(self) -> Intake | None:
-        """What takes in the work that others bring to the platform; None: there is none."""
-        return None if self._external is None else Intake(self.daemon, self._external)
-
-    def _stop_intake(self) -> None:
-        if self.intake is not None:
-            self.intake.thread.stop()
+    def _stop_intakes(self) -> None:
+        for intake in self.intakes:
+            intake.thread.stop()
 
     def _leads(self) -> bool:
         return self._turn is None or self._turn.lease.holds
@@ -389,8 +391,8 @@ class Assembly:
         self.retention.start()
         if self.daemon.restarts is not None:
             self.daemon.restarts.thread.start()
-        if self.intake is not None:
-            self.intake.thread.start()
+        for intake in self.intakes:
+            intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:
             self.notifier.start()
         loop = self.loop

@@ -147,6 +147,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     keep_s: float = 3600.0  # pods that ended stay so long, for `kubectl describe`
     timeout_s: float = 20.0  # of a single request
     scheduler_name: str = ""  # pods of others with this schedulerName are jobs; empty: none are
+    queue_kinds: tuple[str, ...] = ()  # such objects with the label rota.dev/queue wait: Job, ...
     successor_s: float = 120.0  # a job waits so long for another pod in place of one that is gone
 
 

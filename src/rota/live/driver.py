@@ -111,6 +111,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     preempt: bool = True  # stop a job and start it again later
     fractions: bool = True  # several jobs on one GPU
+    parts: int = 0  # into so many equal ones a GPU can be divided; 0: into any
     devices: bool = True  # exactly these GPUs of a node
     several_nodes: bool = True
     per_gpu: bool = True  # one process for each GPU
