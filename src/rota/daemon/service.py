@@ -114,6 +114,7 @@ from rota.wire import (
     WHY_JOB,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -1102,6 +1103,10 @@ class Daemon:
                 after, limit, int(job) if job else None
             )
         ]  # fmt: skip
+
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
+        return self.store.audit_page(after, limit)
 
     def wait_events(self, after: int, timeout_s: float) -> bool:
         """Block until there are rows after this number; False after the timeout."""
