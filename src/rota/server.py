@@ -26,13 +26,14 @@ from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
+from rota.daemon.budgets import BudgetWatch
 from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.efficiency import UsageBook
 from rota.daemon.folder import StateFolder
 from rota.daemon.intake import Intake
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
-from rota.daemon.notify import Notifier
+from rota.daemon.notify import Notifier, check_budget_targets
 from rota.daemon.oidc import Provider
 from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
@@ -55,7 +56,7 @@ from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.external import ExternalSource
 from rota.traces.cluster import parse_cluster, refuse_windows
-from rota.wire import ADMIN, Actor
+from rota.wire import ADMIN, TOKEN_NAME, Actor
 
 PIECE = 1 << 20
 log = structlog.get_logger("rota")
@@ -173,6 +174,9 @@ class Assembly:
             opened.callback(self.daemon.usage.close)
             if isinstance(self.driver, AgentDriver):
                 self.driver.on_usage = self._take_usage
+            self.budgets = BudgetWatch(self.daemon.budgets, store, self.daemon.note)
+            opened.callback(self.budgets.thread.stop)
+            check_budget_targets(settings.notify)
             self.intakes = [Intake(self.daemon, source) for source in self._external]
             opened.callback(self._stop_intakes)
             self.notifier = Notifier(self.daemon, store, settings.notify)
@@ -202,10 +206,20 @@ class Assembly:
         """Whose socket, token and jobs are the daemon's own; each on one database has another."""
         if self._turn is not None:
             return Actor(f"{LOCAL}-{self.folder.identity()}", ADMIN)
-        account = account_name()
-        owner = find_owner(self.store, tokens, self.settings.owner or account)
-        if owner.name not in (self.settings.owner, account):
-            log.warning("whoever runs the daemon is called local: their name is somebody's")
+        account, said = account_name(), self.settings.owner
+        if said and not TOKEN_NAME.fullmatch(said):
+            raise InputError(
+                f"owner is {said!r}: use up to 64 letters, digits, '.', '_', '@' and '-', and "
+                f"begin with a letter or a digit"
+            )
+        owner = find_owner(self.store, tokens, said or account)
+        if owner.name not in (said, account):
+            free = TOKEN_NAME.fullmatch(account) is None
+            log.warning(
+                "whoever runs the daemon is called local", account=account,
+                why="no name here looks like that of the account" if free else
+                "the name of the account is somebody's",
+            )  # fmt: skip
         return owner
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
@@ -389,6 +403,7 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        self.budgets.thread.start()
         if self.daemon.restarts is not None:
             self.daemon.restarts.thread.start()
         for intake in self.intakes:

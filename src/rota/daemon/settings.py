@@ -224,6 +224,7 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     webhooks: dict[str, Webhook] = {}  # targets that jobs name: url, secret_file
     allow: tuple[str, ...] = ()  # others that jobs may give: https://HOST/PATH, mailto:*@HOST
+    budgets: tuple[str, ...] = ()  # who hears of budgets that are nearly used up: webhooks, mailto:
     relay: str = ""  # the mail relay, HOST:PORT; empty: no mail
     relay_tls: bool = False  # encrypt with STARTTLS
     relay_user: str = ""  # empty: without a log-in

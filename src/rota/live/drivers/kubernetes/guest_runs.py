@@ -85,8 +85,8 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def look_at(self, key: PodKey) -> None:
         """A pod has changed; from any thread."""
-        item = self._pods.get(key)
         with self._lock:
+            item = self._pods.get(key)  # inside: who looked earlier must not note it later
             for mark in self._guests.pop(key, ()):
                 self._index[mark].discard(key)
                 if not self._index[mark]:
