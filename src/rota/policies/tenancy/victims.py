@@ -29,7 +29,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import RUNNING, Job
 from rota.core.view import View
 from rota.policies.tenancy.queues import Queues
 from rota.policies.tenancy.tree import SLACK, Branch
@@ -215,18 +215,29 @@ class Victims:
 
     def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> Iterator[Wanted]:
         """Those of one leaf in order, all below a branch from which so much may be taken."""
-        jobs: Iterable[Job] = filter(self._may_go, self._in_order(leaf))
-        if not self._at_once:
-            jobs = list(jobs)  # who is protected has to be known
+        jobs: Iterable[Job] = self._in_order(leaf)
+        if not self._at_once:  # who is protected has to be known
+            jobs = [job for job in jobs if self._may_go(job)]
+        return self._offered(jobs, leaf, branch, claim)
+
+    def _offered(
+        self, jobs: Iterable[Job], leaf: Branch, branch: Branch, claim: Claim
+    ) -> Iterator[Wanted]:
+        entries, classes, gone = self.queues.running, self._classes, self.gone
+        rule, now_s = RULES[self.options.rule], self.now_s
         over = branch.firm > claim.floor + SLACK
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
-        rule, now_s, entries = RULES[self.options.rule], self.now_s, self.queues.running
-        return (
-            ((firm, frugal, rule(job, branch, now_s), -job.start_s, -job.index), job, branch, claim)
-            for job in jobs
-            for firm in (entries[job.index][2],)
-            if over or not firm
-        )
+        for job in jobs:
+            index = job.index
+            if (
+                index not in gone
+                and (job.phase == RUNNING or job.running)  # not started in this very decision
+                and classes[job.spec.priority].preemptible
+            ):
+                firm = entries[index][2]
+                if over or not firm:
+                    key = (firm, frugal, rule(job, branch, now_s), -job.start_s, -index)
+                    yield key, job, branch, claim
 
     def _in_order(self, leaf: Branch) -> list[Job]:
         """The jobs of a leaf as they would have to go: opportunistic ones, then by the rule."""
