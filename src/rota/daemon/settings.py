@@ -113,6 +113,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     epilog: str = ""  # and one after it
     containers: ContainerMode = "auto"  # what runs images there: auto, podman, apptainer or off
     dcgm_exporter: str = ""  # read there how busy GPUs are; empty: nvidia-smi and dcgmi
+    gpu_mem_excess: Literal["warn", "stop", "off"] = (
+        "warn"  # to who uses more GPU memory than asked
+    )
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -144,6 +147,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     keep_s: float = 3600.0  # pods that ended stay so long, for `kubectl describe`
     timeout_s: float = 20.0  # of a single request
     scheduler_name: str = ""  # pods of others with this schedulerName are jobs; empty: none are
+    queue_kinds: tuple[str, ...] = ()  # such objects with the label rota.dev/queue wait: Job, ...
     successor_s: float = 120.0  # a job waits so long for another pod in place of one that is gone
 
 
@@ -220,6 +224,7 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     webhooks: dict[str, Webhook] = {}  # targets that jobs name: url, secret_file
     allow: tuple[str, ...] = ()  # others that jobs may give: https://HOST/PATH, mailto:*@HOST
+    budgets: tuple[str, ...] = ()  # who hears of budgets that are nearly used up: webhooks, mailto:
     relay: str = ""  # the mail relay, HOST:PORT; empty: no mail
     relay_tls: bool = False  # encrypt with STARTTLS
     relay_user: str = ""  # empty: without a log-in
