@@ -40,7 +40,7 @@ class RayRun(OrderedRun):
         self.told: dict[int, str] = {}  # by rank: how it was asked to end
         self.values: dict[int, dict[str, float]] = {}  # by rank: what it reported
         self.copied_s = monotonic()
-        self.since_s: float | None = None  # it waits for room in Ray
+        self.since_s: float | None = None  # it waits for Ray to start it
 
 
 class RayRuns(OrderedRuns[RayRun]):
@@ -111,7 +111,8 @@ class RayRuns(OrderedRuns[RayRun]):
             self._port.remove(name)
             self._over(run, RunStatus(name, "ended", asked=True))
             return
-        run.since_s = None if group.placed else run.since_s or monotonic()
+        idle = not group.placed or any(part.state == "waiting" for part in group.parts)
+        run.since_s = (run.since_s or monotonic()) if idle else None
         run.parts.halting, run.parts.killing = run.want == HALT, run.want == KILL
         for rank, (key, part) in enumerate(zip(run.keys, group.parts, strict=True)):
             how = run.parts.wants(key)
@@ -199,7 +200,7 @@ class RayRuns(OrderedRuns[RayRun]):
         self.runs.pop(name, None)
 
     def waiting(self, longer_than_s: float) -> list[str]:
-        """Runs whose groups have waited so long for room."""
+        """Runs that have waited so long for Ray to start them."""
         now = monotonic()
         return [
             run.order.run
