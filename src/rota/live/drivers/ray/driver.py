@@ -22,7 +22,6 @@ log = logging.getLogger("rota.ray")
 LONGEST_NAP_S = 30.0
 SOON_S = 0.1  # after something happened: Ray tells a little late which GPUs are free
 STRANGERS_S = 5.0  # GPUs that are held for so long by nobody we know are held by others
-WAITING_S = 60.0  # then a run that Ray does not start is worth telling
 GIB = 1 << 30
 ACCELERATOR = "accelerator_type:"
 
@@ -124,9 +123,6 @@ class RayDriver(Driver):
 
     def trouble(self) -> str:
         """What keeps jobs from being started and watched."""
-        waiting = self._carrier.waiting(WAITING_S)
-        if not self._stuck and waiting:
-            return f"Ray has not started run {waiting[0]} for {WAITING_S:g} s: see `ray status`"
         return self._stuck
 
     def close(self) -> None:

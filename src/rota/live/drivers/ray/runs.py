@@ -25,6 +25,7 @@ from rota.live.drivers.ray.port import RayGroup, RayMoment, RayNode, RayPart, Ra
 
 log = logging.getLogger("rota.ray")
 
+WAITING_S = 60.0  # then a run that Ray does not start is worth telling
 COPY_S = 10.0  # between copies of the output of a part that runs
 UNKNOWN = "Ray does not know it any more"
 LEAST = 1e-6  # GPUs
@@ -113,6 +114,9 @@ class RayRuns(OrderedRuns[RayRun]):
             return
         idle = not group.placed or any(part.state == "waiting" for part in group.parts)
         run.since_s = (run.since_s or monotonic()) if idle else None
+        if run.since_s is not None and monotonic() - run.since_s > WAITING_S:
+            log.warning("Ray has not started run %s yet: see `ray status`", name)
+            run.since_s = monotonic()  # and again after as long
         run.parts.halting, run.parts.killing = run.want == HALT, run.want == KILL
         for rank, (key, part) in enumerate(zip(run.keys, group.parts, strict=True)):
             how = run.parts.wants(key)
@@ -198,15 +202,6 @@ class RayRuns(OrderedRuns[RayRun]):
             with contextlib.suppress(FileNotFoundError):
                 self._note(name).unlink()
         self.runs.pop(name, None)
-
-    def waiting(self, longer_than_s: float) -> list[str]:
-        """Runs that have waited so long for Ray to start them."""
-        now = monotonic()
-        return [
-            run.order.run
-            for run in self.runs.values()
-            if run.over is None and run.since_s is not None and now - run.since_s > longer_than_s
-        ]
 
 
 def status_of(key: PartKey, part: RayPart) -> PartStatus:
