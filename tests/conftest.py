@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 
 import pytest
@@ -45,6 +46,12 @@ def pytest_configure(config):
     config.pluginmanager.register(CpuTimes(config))
     if config.getoption("--require-all"):
         needs.require_everything()
+
+
+def pytest_collection_finish():
+    """What was collected stays to the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
