@@ -8,6 +8,7 @@ from hypothesis import settings
 
 import needs
 import shared_data
+from compiled_once import CompiledOnce
 from cpu_times import CpuTimes
 
 # Every run draws new examples. A failure prints the line that repeats it (`print_blob`).
@@ -44,6 +45,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Options hold in every worker."""
     config.pluginmanager.register(CpuTimes(config))
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(CompiledOnce(config.rootpath / ".cache" / "compiling"))
     if config.getoption("--require-all"):
         needs.require_everything()
 
