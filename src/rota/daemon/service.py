@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from rota.core.admission import BudgetUse
 from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
@@ -653,6 +654,15 @@ class Daemon:
             return ClusterOutlook(self.state, proposal=proposal)
 
         return self._ask(freeze)
+
+    def budgets(self) -> Sequence[BudgetUse]:
+        """What was used of budgets by now."""
+
+        def read() -> Sequence[BudgetUse]:
+            engine = self.state.engine
+            return engine.scheduler.budgets(engine.view, self.state.cluster.now_s)
+
+        return self._ask(read)
 
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
