@@ -13,6 +13,7 @@ from rota.core.membership import Membership
 from rota.wire import (
     ADD_WINDOW,
     AUDIT_QUEUES,
+    BEGIN_RESTART,
     CALL_AGENT,
     CHECK_HEALTH,
     CHECK_READY,
@@ -20,6 +21,7 @@ from rota.wire import (
     DRAIN_NODE,
     GET_AUTHORITY,
     GET_METRICS,
+    GET_RESTART,
     GET_STATUS,
     INVITE_NODE,
     JOIN_NODE,
@@ -35,6 +37,7 @@ from rota.wire import (
     REMOVE_WINDOW,
     RENEW_NODE,
     REVOKE_TOKEN,
+    STOP_RESTART,
     SYNC_AGENT,
     TRY_OUT,
     UNDRAIN_NODE,
@@ -49,6 +52,7 @@ from rota.wire import (
     LanesQuery,
     MadeToken,
     NewInvitation,
+    NewRestart,
     NewToken,
     NewWindow,
     NodeEvent,
@@ -57,6 +61,7 @@ from rota.wire import (
     Readiness,
     ReloadResult,
     RenewRequest,
+    RestartInfo,
     TokenInfo,
     TrialAnswer,
     WhatIf,
@@ -93,6 +98,24 @@ def add_window(call: ApiCall, body: NewWindow) -> WindowInfo:
 def remove_window(call: ApiCall, window: str) -> None:
     """Give up a maintenance or a reservation, or end it early."""
     call.service.remove_window(window, call.actor)
+
+
+@serves(BEGIN_RESTART)
+def begin_restart(call: ApiCall, body: NewRestart) -> RestartInfo:
+    """Let agents begin anew, one after the other; their jobs run on."""
+    return call.service.begin_restart(body, call.actor)
+
+
+@serves(GET_RESTART)
+def get_restart(call: ApiCall) -> RestartInfo:
+    """Tell how far the rolling restart is, or how the last one ended."""
+    return call.service.restart_progress()
+
+
+@serves(STOP_RESTART)
+def stop_restart(call: ApiCall) -> RestartInfo:
+    """Let no more agents begin anew; who was asked already does."""
+    return call.service.stop_restart(call.actor)
 
 
 @serves(NODE_HISTORY)

@@ -130,7 +130,7 @@ def _read_log(folder: Path) -> "tuple[pl.DataFrame, float | None]":
     from rota.daemon.export import EVENTS, MANIFEST
 
     try:
-        log = pl.read_parquet(folder / EVENTS)
+        log = pl.read_parquet(folder / EVENTS, glob=False)
         manifest = folder / MANIFEST
         notes = msgspec.json.decode(manifest.read_bytes()) if manifest.is_file() else {}
     except (OSError, pl.exceptions.PolarsError, msgspec.DecodeError) as error:

@@ -55,6 +55,7 @@ class GpuPart(msgspec.Struct, frozen=True):
     mem_gib: float = 0.0  # that it keeps
     step_gib: float = 0.0  # that its steps need besides
     spill_gib: float = 0.0  # that it has on the node instead
+    limit: float = 0.0  # the most of the compute that it may use; 0: nobody said
     instance: str = ""
     layout: str = ""
 
@@ -71,6 +72,8 @@ def parts_of(allocation: Allocation) -> dict[int, GpuPart]:
             found.setdefault(vertex, {})["step_gib"] = amount
         elif kind == SPILL:
             found.setdefault(vertex, {})["spill_gib"] = amount
+        elif kind == LIMIT:
+            found.setdefault(vertex, {})["limit"] = amount
         elif kind.startswith(INSTANCE):
             instance, _, layout = kind.removeprefix(INSTANCE).partition(" of ")
             found.setdefault(vertex, {}).update(instance=instance, layout=layout)

@@ -23,6 +23,7 @@ from rota.wire import (
     PAGE,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -37,6 +38,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NewRestart,
     NewWindow,
     NodeEvent,
     NodeInfo,
@@ -44,6 +46,7 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    RestartInfo,
     SecretInfo,
     SessionInfo,
     TokenInfo,
@@ -327,6 +330,18 @@ class Service(Protocol):
         """Give one up, or end it early."""
         ...
 
+    def begin_restart(self, asked: NewRestart, actor: Actor) -> RestartInfo:
+        """Let agents begin anew, one after the other."""
+        ...
+
+    def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        ...
+
+    def stop_restart(self, actor: Actor) -> RestartInfo:
+        """Let no more agents begin anew."""
+        ...
+
     def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         ...
@@ -341,6 +356,10 @@ class Service(Protocol):
 
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+        ...
+
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
         ...
 
     def queues(self) -> list[QueueInfo]:

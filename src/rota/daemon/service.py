@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from rota.core.admission import BudgetUse
 from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
@@ -48,6 +49,7 @@ from rota.daemon.pictures import (
     tasks_of,
 )
 from rota.daemon.queue_audit import audit_facts
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.secrets import SecretStore
 from rota.daemon.settings import (
     NotifySettings,
@@ -112,6 +114,7 @@ from rota.wire import (
     WHY_JOB,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -121,11 +124,13 @@ from rota.wire import (
     JobInfo,
     Lanes,
     LanesQuery,
+    NewRestart,
     NewWindow,
     NodeEvent,
     NodeInfo,
     Operation,
     QueueInfo,
+    RestartInfo,
     SecretInfo,
     TrialAnswer,
     UsageSummary,
@@ -213,6 +218,7 @@ class Daemon:
         self.uploads: UploadStore | None = None
         self.vault: SecretStore | None = None
         self._next_prune_unix = 0.0
+        self.restarts: RollingRestart | None = None  # None: there are no agents
         self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
     # --- life -------------------------------------------------------------------------------------
@@ -649,6 +655,15 @@ class Daemon:
 
         return self._ask(freeze)
 
+    def budgets(self) -> Sequence[BudgetUse]:
+        """What was used of budgets by now."""
+
+        def read() -> Sequence[BudgetUse]:
+            engine = self.state.engine
+            return engine.scheduler.budgets(engine.view, self.state.cluster.now_s)
+
+        return self._ask(read)
+
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
 
@@ -899,6 +914,32 @@ class Daemon:
         window = state.windows[name]
         return picture_window(window, state.engine.view, state.cluster.now_s, self.store.epoch_unix)
 
+    def begin_restart(self, asked: NewRestart, actor: Actor) -> RestartInfo:
+        """Let agents begin anew, one after the other."""
+
+        def check() -> None:
+            for name in asked.nodes:
+                self._known_node(name)
+
+        self._ask(check)
+        return self._known_restarts().begin(asked, actor)
+
+    def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        return self._known_restarts().progress()
+
+    def stop_restart(self, actor: Actor) -> RestartInfo:
+        """Let no more agents begin anew."""
+        return self._known_restarts().give_up(actor)
+
+    def _known_restarts(self) -> RollingRestart:
+        if self.restarts is None:
+            raise ConflictError(
+                f"the backend {self.loop.driver.name!r} has no agents of Rota that could be "
+                f"restarted: use the means of that backend"
+            )
+        return self.restarts
+
     def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         epoch = self.store.epoch_unix
@@ -1062,6 +1103,10 @@ class Daemon:
                 after, limit, int(job) if job else None
             )
         ]  # fmt: skip
+
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
+        return self.store.audit_page(after, limit)
 
     def wait_events(self, after: int, timeout_s: float) -> bool:
         """Block until there are rows after this number; False after the timeout."""

@@ -97,10 +97,15 @@ class ReportPage:
         )
 
 
-def policy_of(script: str) -> str:
-    """What the page may do: run this one script, if there is one, and nothing else."""
+def policy_of(script: str, *, asks: bool = False) -> str:
+    """What the page may do: run this one script, if there is one, and nothing else.
+
+    A page that `asks` may also do that: only who served it, for what is new.
+    """
     digest = base64.b64encode(sha256(f"\n{script}\n".encode()).digest()).decode("ascii")
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
+    if asks:
+        allowed += "connect-src 'self'; "
     return (
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         f"style-src 'unsafe-inline'; {allowed}img-src data:\">\n"

@@ -171,7 +171,7 @@ def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
         run = comparison.run_of(row.policy)
         place = _inside(folder, run.folder)
         try:
-            log = pl.read_parquet(place / EVENTS)
+            log = pl.read_parquet(place / EVENTS, glob=False)
         except (OSError, pl.exceptions.PolarsError):
             notes.append(f"{row.policy}: no pictures, {run.folder}/{EVENTS} cannot be read")
             continue
@@ -210,7 +210,7 @@ def _of_run(folder: Path) -> ReportSource:
     assumptions = summary.get("assumptions") or {}
     policy = str(config.get("policy") or (assumptions.get("policy") or {}).get("name") or "run")
     try:
-        log = pl.read_parquet(folder / EVENTS)
+        log = pl.read_parquet(folder / EVENTS, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{folder / EVENTS}: cannot be read ({error})") from error
     comparison = PolicyComparison(

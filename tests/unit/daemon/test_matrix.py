@@ -93,6 +93,7 @@ MATRIX = {
     "stream_board": {"": FOR_PEOPLE},
     "export_events": {"": FOR_OPERATORS},
     "audit_queues": {"": FOR_OPERATORS},
+    "list_audit": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
     "node_history": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
@@ -100,6 +101,9 @@ MATRIX = {
     "list_windows": {"": FOR_PEOPLE},
     "add_window": {"": FOR_OPERATORS},
     "remove_window": {"": FOR_OPERATORS},
+    "begin_restart": {"": "- - . . . = = ."},  # this backend has no agents
+    "get_restart": {"": "- - = = = = = ."},
+    "stop_restart": {"": "- - . . . = = ."},
     "remove_node": {"": "- - . . . = = ."},  # it is in use
     "list_queues": {"": FOR_PEOPLE},
     "get_status": {"": FOR_PEOPLE},
@@ -252,6 +256,9 @@ class World:
         )  # fmt: skip
         self.daemon.add_window(window, ADMIN)
         made.path = made.path.replace("{window}", name)
+
+    def begin_restart(self, made, case, token):
+        made.json = {"nodes": ["n0"]}
 
     def remove_node(self, made, case, token):
         made.path = made.path.replace("{node}", "n1")
