@@ -79,6 +79,8 @@ class Controllers:
         self._schedule(pods)
 
     def _control(self, kind, item, pods):
+        # a pod that its kubelet refused has a reason: another one is made, as with a backoffLimit
+        pods = [pod for pod in pods if not text(part(pod, "status"), "reason")]
         phases = [text(part(pod, "status"), "phase") for pod in pods]
         name = item["metadata"]["name"]
         if kind.end(item) is not None:

@@ -67,6 +67,8 @@ def serve(kube, tmp_path):
         return daemon
 
     yield start
+    where = "/apis/batch/v1/namespaces/default/jobs"
+    kube.api.delete(where, {"propagationPolicy": "Background"})
     kube.api.delete("/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
     for daemon in started:
         eventually(lambda: not kube.pods())  # it lets go of all of them
@@ -333,9 +335,6 @@ def play(kube, daemon, tmp_path, count, kills, *, seed):
             assert len(runs) <= controllers.made[name]
         eventually(lambda: not [p for p in kube.pods() if p["metadata"].get("finalizers")])
         assert kube.kubelets.running() == []
-        where = "/apis/batch/v1/namespaces/default/jobs"
-        kube.api.delete(where, {"propagationPolicy": "Background"})
-        eventually(lambda: not kube.pods())
 
 
 def test_jobs_survive_kills_expired_watches_and_a_vanished_node(kube, serve, tmp_path):
