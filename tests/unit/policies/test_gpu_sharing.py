@@ -263,7 +263,7 @@ GOOD = [NodeSpec("n", 4, "a100", gpu_mem_gib=40, sharing="mig")]
 
 def all_layouts():
     """Numbers of instances by profile of every layout that the table allows."""
-    found = {(0, 0, 0, 0, 0)}
+    found = {(0,) * len(A100)}
     edge = {frozenset()}
     while edge:
         following = set()
