@@ -62,7 +62,7 @@ class MigPack(GpuSharingPolicy[MigPackParams]):
         """The largest first, but the patient before all."""
         late = [j for j in waiting if self._now_s - j.submit_s >= self.params.patience_s]
         early = [j for j in waiting if self._now_s - j.submit_s < self.params.patience_s]
-        early.sort(key=lambda job: (-job.gpus, -job.shape.gpu_mem_gib, job.index))
+        early.sort(key=lambda job: (-job.gpus, -job.shape.gpu_mem_gib, job.submit_s, job.index))
         self._behind = [*late, *early]
         for job in self._behind[:]:
             self._behind = self._behind[1:]
