@@ -43,6 +43,8 @@ from rota.wire import (
     ROLES,
     TOKEN_NAME,
     Actor,
+    AuditEntry,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -438,6 +440,12 @@ class FakeService:
     def audit(self):
         with self._look():
             return [Finding(kind="never", subject="1", text="job 1 can never start", remedy="-")]
+
+    def audit_log(self, after, limit):
+        with self._look():
+            lines = [AuditEntry(n, 1e9, "ann", f"cancel job {n}", "d") for n in (1, 2)]
+            shown = lines[after or 0 :][:limit]
+            return AuditPage(shown, 2, end=True, broken=0, last=2)
 
     def queues(self):
         with self._look():

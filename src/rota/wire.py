@@ -1044,6 +1044,41 @@ class EventPage(msgspec.Struct):
     end: bool
 
 
+class AuditEntry(msgspec.Struct):
+    """What somebody did; `actor` is empty where the text names who it was."""
+
+    number: int
+    at: float
+    actor: str
+    act: str
+    digest: str
+
+
+class AuditPage(msgspec.Struct):
+    """A piece of the audit log. Ask again with `after` = `next`; `end`: there is no more yet.
+
+    `broken`: the number of the first line that does not follow from the one before it, because
+    one of them was changed, removed or slipped in; 0: all of these do. `last`: how many lines this
+    daemon has written.
+    """
+
+    lines: list[AuditEntry]
+    next: int
+    end: bool
+    broken: int
+    last: int
+
+
+class AuditQuery(msgspec.Struct, kw_only=True):
+    """Which lines of the audit log to read; without `after` the latest."""
+
+    after: (
+        Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Lines after this number.")]
+        | UnsetType
+    ) = UNSET
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
+
+
 _OneJob = Annotated[str, Meta(pattern="^[0-9]{1,15}$", description="Only of this job (its id).")]
 
 
@@ -1401,6 +1436,10 @@ EXPORT_EVENTS = Operation(
     timeout_s=600.0,
 )  # fmt: skip
 
+LIST_AUDIT = Operation(
+    name="list_audit", path=f"{PREFIX}/audit/log", role=OPERATOR, tag="events", query=AuditQuery,
+    answer=AuditPage, about="A page of the audit log, with the check of its chain.",
+)  # fmt: skip
 AUDIT_QUEUES = Operation(
     name="audit_queues", path=f"{PREFIX}/audit/queues", role=OPERATOR, tag="cluster",
     answer=list[Finding], about="What was found, each with numbers and a remedy.",

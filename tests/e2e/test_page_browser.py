@@ -220,6 +220,10 @@ def test_an_operator_drains_a_node_and_jobs_move(site):
     go(page, "Timeline")
     until(page, "window.rotaLanes?.bars.length >= 2")
     go(page, "Log")
+    acts = page.locator("tbody tr", has_text=f"undrain node {before}")
+    assert "operator" in acts.first.inner_text()
+    page.get_by_role("button", name="Check all lines").click()
+    page.get_by_text("each follows from the one before it").wait_for()
     page.get_by_role("button", name="Nodes").click()
     page.get_by_role("cell", name="node opened").first.wait_for()
 

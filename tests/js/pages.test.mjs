@@ -12,6 +12,7 @@ const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
 const { bytes, clock, duration, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
+const { chainWords } = await load("page-audit.js");
 const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
 const { troubles } = await load("page-overview.js");
@@ -245,6 +246,13 @@ test("a moment is the same, whichever way one comes to it", () => {
     direct.seek(at);
     assert.deepEqual(state(forward), state(direct), String(at));
   }
+});
+
+test("what the check of the audit log found", () => {
+  assert.equal(chainWords(1, 0, 0), "There is no line yet.");
+  assert.equal(chainWords(1, 1200, 0), "All 1,200 lines: each follows from the one before it.");
+  assert.equal(chainWords(7, 9, 0), "Lines 7 to 9: each follows from the one before it.");
+  assert.match(chainWords(1, 9, 4), /^Line 4 does not follow from the one before it: .*rota store check/);
 });
 
 test("all that share a GPU are known", () => {

@@ -32,6 +32,7 @@ LISTS = {
     "notify": "notify", "notify_on": "notify_on",
 }  # fmt: skip
 """Options, and the keys of a job file that they set."""
+NEVER_EMPTY = ("image", "time", "array")
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
 
 
@@ -189,6 +190,9 @@ def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]"
     from rota.jobfile.check import check
     from rota.jobfile.plain import with_values
 
+    for option in NEVER_EMPTY:
+        if values.get(option) == "":  # of a variable that is not set: it would be without, unsaid
+            raise InputError(f"--{option} is '': give one, or leave the option out")
     settings = []
     if values.get("gpus") is not None:
         settings.append(f"resources.gpus={_gpus(values['gpus'])}")

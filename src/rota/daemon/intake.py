@@ -54,7 +54,11 @@ class Intake:
         if not self._source.ready():
             return
         if self._jobs is None:
-            self._jobs = self._daemon.external_jobs()
+            self._jobs = {
+                job: external
+                for job, external in self._daemon.external_jobs().items()
+                if self._source.claims(origin_of(external))
+            }
         fresh = [work for work in self._source.offers() if not self._recognise(work)]
         bereft = self._bereft() if fresh else {}
         for work in fresh:
@@ -101,7 +105,7 @@ class Intake:
     def _why_not(self, work: ExternalWork) -> str:
         if work.refused:
             return work.refused
-        if not work.repeated and self._daemon.may_preempt():
+        if not (work.repeated or work.resumed) and self._daemon.may_preempt():
             return (
                 "the policy may preempt it, but nobody would make it again: give it an owner that "
                 'does (a Job, a StatefulSet), or the annotation rota.dev/preemptible: "true"'

@@ -23,6 +23,7 @@ from rota.wire import (
     PAGE,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -355,6 +356,10 @@ class Service(Protocol):
 
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+        ...
+
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
         ...
 
     def queues(self) -> list[QueueInfo]:

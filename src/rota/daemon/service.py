@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from rota.core.admission import BudgetUse
 from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
@@ -113,6 +114,7 @@ from rota.wire import (
     WHY_JOB,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -653,6 +655,15 @@ class Daemon:
 
         return self._ask(freeze)
 
+    def budgets(self) -> Sequence[BudgetUse]:
+        """What was used of budgets by now."""
+
+        def read() -> Sequence[BudgetUse]:
+            engine = self.state.engine
+            return engine.scheduler.budgets(engine.view, self.state.cluster.now_s)
+
+        return self._ask(read)
+
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
 
@@ -1092,6 +1103,10 @@ class Daemon:
                 after, limit, int(job) if job else None
             )
         ]  # fmt: skip
+
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
+        return self.store.audit_page(after, limit)
 
     def wait_events(self, after: int, timeout_s: float) -> bool:
         """Block until there are rows after this number; False after the timeout."""

@@ -70,6 +70,7 @@ from rota.wire import (
     HOLD_ARRAY,
     HOLD_JOB,
     INVITE_NODE,
+    LIST_AUDIT,
     LIST_CHANNELS,
     LIST_CHOICES,
     LIST_EFFICIENCY,
@@ -114,6 +115,8 @@ from rota.wire import (
     WRITE_CHANNEL,
     Actor,
     ArrayInfo,
+    AuditPage,
+    AuditQuery,
     ChannelInfo,
     ChannelQuery,
     Choices,
@@ -726,6 +729,11 @@ class AsyncClient(_OnSession):
         """What an operator should know of the queues, each with numbers and a remedy."""
         return await self._session.ask(AUDIT_QUEUES)
 
+    async def audit_log(self, *, after: int | None = None, limit: int = PAGE) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
+        query = AuditQuery(after=UNSET if after is None else after, limit=limit)
+        return await self._session.ask(LIST_AUDIT, query=query)
+
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
@@ -1024,6 +1032,7 @@ class Client(_OnSession):
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
     audit = _blocking(AsyncClient.audit)
+    audit_log = _blocking(AsyncClient.audit_log)
     lanes = _blocking(AsyncClient.lanes)
     choices = _blocking(AsyncClient.choices)
     try_out = _blocking(AsyncClient.try_out)

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from rota.core import machine
-from rota.core.admission import Admission
+from rota.core.admission import Admission, BudgetUse
 from rota.core.changes import Changes
 from rota.core.errors import OptionError
 from rota.core.events import ENDS, INF, JOB_SUBMIT, Event
@@ -249,6 +249,10 @@ class AutoScheduler(Successor):
     def why_held(self, job: Job, view: View) -> str:
         """As the present candidate."""
         return self.inner.why_held(job, view)
+
+    def budgets(self, view: View, now_s: float) -> Sequence[BudgetUse]:
+        """As the one at work."""
+        return self.inner.budgets(view, now_s)
 
     def explained_shapes(self) -> Sequence[int]:
         """As the present candidate."""

@@ -93,6 +93,7 @@ MATRIX = {
     "stream_board": {"": FOR_PEOPLE},
     "export_events": {"": FOR_OPERATORS},
     "audit_queues": {"": FOR_OPERATORS},
+    "list_audit": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
     "node_history": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},

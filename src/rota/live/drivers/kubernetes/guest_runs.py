@@ -9,13 +9,22 @@ simply waits while no daemon is there.
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from rota.core.kubernetes import part, pod_gpus, text
 from rota.live.driver import RunOrder, RunStatus
-from rota.live.drivers.kubernetes.api import CONFLICT, NOT_FOUND, KubeApi, KubeError, KubeObject
+from rota.live.drivers.kubernetes.api import (
+    CONFLICT,
+    NOT_FOUND,
+    STRATEGIC,
+    KubeApi,
+    KubeError,
+    KubeObject,
+)
 from rota.live.drivers.kubernetes.cache import ObjectCache, key_of
 from rota.live.drivers.kubernetes.guests import (
+    ORIGINS,
     TAKEN,
     TAKEN_NODE,
     TAKEN_RUN,
@@ -76,8 +85,8 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def look_at(self, key: PodKey) -> None:
         """A pod has changed; from any thread."""
-        item = self._pods.get(key)
         with self._lock:
+            item = self._pods.get(key)  # inside: who looked earlier must not note it later
             for mark in self._guests.pop(key, ()):
                 self._index[mark].discard(key)
                 if not self._index[mark]:
@@ -96,6 +105,10 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         return [item for key in sorted(keys) if (item := self._pods.get(key)) is not None]
 
     # --- what waits -------------------------------------------------------------------------------
+
+    def claims(self, origin: str) -> bool:
+        """Is it a pod or a gang?"""
+        return origin.startswith(ORIGINS)
 
     def ready(self) -> bool:
         """Were all pods listed?"""
@@ -137,9 +150,10 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self.wake()
 
     def alive(self, job: str) -> bool:
-        """Is there a pod of it that waits or runs?"""
+        """Is there a pod of it that waits or runs, or whose end is still to be told?"""
         return any(
-            guest_end(item) is None and part(item, "metadata").get("deletionTimestamp") is None
+            part(item, "metadata").get("deletionTimestamp") is None
+            and (guest_end(item) is None or _is_pinned(item))
             for item in self._of_job(job)
         )
 
@@ -168,7 +182,12 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def _note(self, pods: Sequence[KubeObject], reason: str, text: str) -> None:
         for item in pods:
-            self._notes.tell("v1", "Pod", item, reason, text)
+            self._notes.tell("v1", "Pod", item, reason, text, partial(self._condition, item))
+
+    def _condition(self, item: KubeObject, told: Mapping[str, str]) -> None:
+        condition = {**told, "type": "PodScheduled", "status": "False"}
+        body = {"status": {"conditions": [condition]}}
+        self._api.patch(f"{_path(item)}/status", body, kind=STRATEGIC)
 
     # --- what is taken ----------------------------------------------------------------------------
 
@@ -337,11 +356,11 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self._unpin(item)
 
     def _unpin(self, item: KubeObject) -> None:
-        about = part(self._pods.get(key_of(item)) or item, "metadata")
-        finalizers = about.get("finalizers")
-        if not isinstance(finalizers, list) or FINALIZER not in finalizers:
+        item = self._pods.get(key_of(item)) or item
+        about = part(item, "metadata")
+        if not _is_pinned(item):
             return
-        kept = [each for each in finalizers if each != FINALIZER]
+        kept = [each for each in about["finalizers"] if each != FINALIZER]
         change = {"metadata": {
             "resourceVersion": text(about, "resourceVersion"), "finalizers": kept or None,
         }}  # fmt: skip
@@ -363,10 +382,15 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
             if (
                 self.is_mine(item)
                 and annotation(item, TAKEN_RUN) not in self.runs
-                and FINALIZER in (part(item, "metadata").get("finalizers") or ())
+                and _is_pinned(item)
             ):
                 log.info("pod %s/%s is of no run any more", *key_of(item))
                 self._let_go(item)
+
+
+def _is_pinned(item: KubeObject) -> bool:
+    """Does our finaliser keep it?"""
+    return FINALIZER in (part(item, "metadata").get("finalizers") or ())
 
 
 def _job_of(item: KubeObject) -> str:
