@@ -27,7 +27,7 @@ from rota.report.lanes import gantt, shown_nodes
 from rota.report.payload import BARS, POINTS, fates, job_table
 from rota.report.source import ReportSource, RunView, read_source, source_of
 from rota.report.style import main_tenants, natural
-from rota.study.follow import LiveRun, find_live
+from rota.study.follow import FollowedRun, find_live
 from rota.study.output import EVENTS
 from rota.web import asset, bundle
 
@@ -79,7 +79,7 @@ def read_run(folder: Path) -> ReportSource:
     return source
 
 
-def live_run(about: LiveRun, log: pl.DataFrame) -> ReportSource | None:
+def live_run(about: FollowedRun, log: pl.DataFrame) -> ReportSource | None:
     """A run that is still being simulated, as far as its log goes; None: no job has come yet."""
     if not (log["event"] == LABELS[Record.SUBMIT]).any():
         return None
