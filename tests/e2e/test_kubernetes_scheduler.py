@@ -326,7 +326,7 @@ def play(kube, daemon, tmp_path, count, kills, *, seed):
         wait_until(daemon, lambda seen: seen["SUCCEEDED"] == count)
         assert sorted(info.name.rpartition("-")[0][:3] for info in daemon.client.jobs()) == names
         assert not (traces / "overlaps").exists(), (traces / "overlaps").read_text()
-        assert dict(controllers.ended) == dict.fromkeys(names, 1)
+        eventually(lambda: dict(controllers.ended) == dict.fromkeys(names, 1))
         for name in names:
             runs = (traces / f"{name}.runs").read_text().split()
             ends = (traces / f"{name}.ends").read_text().split()
