@@ -94,9 +94,9 @@ picture: demo ## make the README's picture anew from the demo
 
 # --- What developers and CI run --------------------------------------------------------------
 
-# Three workers for two cores: tests of daemons wait a third of their time. Each gets a run of whole
-# files (fixtures are made once) and takes over from another when it has nothing left.
-WORKERS ?= -n 3 --dist worksteal
+# Four workers for two cores: tests of daemons wait more than half of their time. Each gets a run of
+# whole files (fixtures are made once) and takes over from another when it has nothing left.
+WORKERS ?= -n 4 --dist worksteal
 
 .PHONY: test
 test: lint docs ## lint, type-check, build the docs and run every test this machine can run
