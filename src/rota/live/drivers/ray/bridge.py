@@ -41,6 +41,8 @@ MOST_REPORT = 1 << 16
 LEAST_CPU = 0.001  # a bundle may not be empty
 PRIVATE = 0o700
 MOST_WHY = 300
+DEAD = ("ActorDiedError", "ActorUnschedulableError", "ActorPlacementGroupRemoved")
+"""What Ray says when an actor will never answer again."""
 TIED = f"""\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl({PARENT_SIGNAL}, {int(signal.SIGKILL)}, 0, 0, 0)
@@ -139,7 +141,10 @@ class PartActor:
 
     def _no_shim(self) -> bool:
         """Has it ended with all that belongs to it? Its guard may be gone a moment before it."""
-        fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:  # somebody has removed its folder
+            return True
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -282,6 +287,7 @@ class WatchedPart:
 
     def __init__(self, actor: Any, heard: queue.Queue[Any]) -> None:
         self.actor = actor
+        self.closed = False  # nobody wants to know any more
         self.state: dict[str, Any] = {"state": "waiting"}
         self._heard = heard
         self._version = -1
@@ -295,11 +301,18 @@ class WatchedPart:
 
     def hear(self, done: Any) -> bool:
         """It answered, or is gone; was there any news?"""
+        if self.closed:
+            return False
         try:
             version, state = done.result()
-        except Exception as error:  # noqa: BLE001 - Ray has many of them; all mean the same
-            before, self.state = self.state, {**self.state, "state": "gone", "why": brief(error)}
-            return bool(before != self.state)
+        except Exception as error:  # noqa: BLE001 - Ray has many of them
+            if type(error).__name__ in DEAD:
+                self.state = {**self.state, "state": "gone", "why": brief(error)}
+                return True
+            again = threading.Timer(POLL_S, self.ask)  # it is out of reach, perhaps not for long
+            again.daemon = True
+            again.start()
+            return False
         fresh = bool(version != self._version)
         self._version, self.state = version, state
         self.ask()
@@ -359,7 +372,7 @@ class Bridge:
                 ],
             }
         for run in self._parts.keys() - found.keys():
-            del self._parts[run]
+            self._drop(run)
         return found
 
     def _part_of(self, run: str, rank: int) -> dict[str, Any]:
@@ -371,6 +384,13 @@ class Bridge:
                 return {"state": "none"}
             watched[rank] = WatchedPart(actor, self._heard)
         return watched[rank].state
+
+    def _drop(self, run: str) -> dict[int, WatchedPart]:
+        """Listen to its parts no longer."""
+        parts = self._parts.pop(run, {})
+        for part in parts.values():
+            part.closed = True
+        return parts
 
     # --- what is to be done -----------------------------------------------------------------------
 
@@ -413,7 +433,7 @@ class Bridge:
 
     def remove(self, ask: dict[str, Any]) -> None:
         """Remove the group of a run, and with it its actors."""
-        parts = self._parts.pop(ask["run"], {})
+        parts = self._drop(ask["run"])
         left = [each.actor.leave.remote() for each in parts.values() if settled(each.state)]
         if left:
             with contextlib.suppress(Exception):  # what is left lies on the node, no more

@@ -22,7 +22,6 @@ log = logging.getLogger("rota.ray")
 LONGEST_NAP_S = 30.0
 SOON_S = 0.1  # after something happened: Ray tells a little late which GPUs are free
 STRANGERS_S = 5.0  # GPUs that are held for so long by nobody we know are held by others
-WAITING_S = 30.0  # then a group that Ray does not place is worth telling
 GIB = 1 << 30
 ACCELERATOR = "accelerator_type:"
 
@@ -59,6 +58,7 @@ class RayDriver(Driver):
         self._carrier = RayRuns(self.port, self._logs, folder / "runs", root)
         self._adopted = False
         self._stuck = ""
+        self._ending = False
         self._known: dict[str, RayNode] = {}
         self._strange: dict[str, float] = {}  # by node: since when GPUs are held by nobody we know
         self._closed: dict[str, str] = {}  # by node: why nothing is started there
@@ -123,13 +123,11 @@ class RayDriver(Driver):
 
     def trouble(self) -> str:
         """What keeps jobs from being started and watched."""
-        waiting = self._carrier.waiting(WAITING_S)
-        if not self._stuck and waiting:
-            return f"Ray finds no room for the group of run {waiting[0]}: see `ray status`"
         return self._stuck
 
     def close(self) -> None:
         """Stop looking; what runs goes on."""
+        self._ending = True
         self.port.close()
         self._thread.close()
 
@@ -145,6 +143,8 @@ class RayDriver(Driver):
                 next_look_s = monotonic() + (SOON_S if busy else self.options.poll_s)
                 continue
             except ClusterError as error:
+                if self._ending:
+                    return
                 self._stuck = str(error)
             except Exception:
                 log.exception("the Ray driver stumbled; it goes on")

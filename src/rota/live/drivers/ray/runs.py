@@ -25,6 +25,7 @@ from rota.live.drivers.ray.port import RayGroup, RayMoment, RayNode, RayPart, Ra
 
 log = logging.getLogger("rota.ray")
 
+WAITING_S = 60.0  # then a run that Ray does not start is worth telling
 COPY_S = 10.0  # between copies of the output of a part that runs
 UNKNOWN = "Ray does not know it any more"
 LEAST = 1e-6  # GPUs
@@ -40,7 +41,7 @@ class RayRun(OrderedRun):
         self.told: dict[int, str] = {}  # by rank: how it was asked to end
         self.values: dict[int, dict[str, float]] = {}  # by rank: what it reported
         self.copied_s = monotonic()
-        self.since_s: float | None = None  # it waits for room in Ray
+        self.since_s: float | None = None  # it waits for Ray to start it
 
 
 class RayRuns(OrderedRuns[RayRun]):
@@ -95,31 +96,43 @@ class RayRuns(OrderedRuns[RayRun]):
 
     def step(self, run: RayRun, view: RayView) -> None:
         """Do the next thing for a run."""
+        name, group = run.order.run, view.groups.get(run.order.run)
         if run.over is not None:
             return
-        name, group = run.order.run, view.groups.get(run.order.run)
-        if group is None:
-            if self._note(name).exists():
-                for key in run.keys:
-                    self._tell(run, run.parts.lose(key, UNKNOWN))
-            elif run.ending:
-                self._over(run, RunStatus(name, "ended", asked=True))
-            else:
-                self._launch(run)
-            return
+        if group is not None:
+            self._steer(run, group)
+        elif self._note(name).exists():
+            for key in run.keys:
+                self._tell(run, run.parts.lose(key, UNKNOWN))
+        elif run.ending:
+            self._over(run, RunStatus(name, "ended", asked=True))
+        else:
+            self._launch(run)
+
+    def _steer(self, run: RayRun, group: RayGroup) -> None:
+        """Bring a run that Ray knows to where it is wanted."""
+        name = run.order.run
         if run.ending and not group.placed and not any(part.ran for part in group.parts):
             self._port.remove(name)
             self._over(run, RunStatus(name, "ended", asked=True))
             return
-        run.since_s = None if group.placed else run.since_s or monotonic()
         run.parts.halting, run.parts.killing = run.want == HALT, run.want == KILL
         for rank, (key, part) in enumerate(zip(run.keys, group.parts, strict=True)):
             how = run.parts.wants(key)
             if how and run.told.get(rank) != how and part.state not in ("none", "gone"):
                 self._port.stop(name, rank, how)
                 run.told[rank] = how
+        self._warn(run, group)
         if run.running and monotonic() - run.copied_s > COPY_S:
             self.copy(run)
+
+    def _warn(self, run: RayRun, group: RayGroup) -> None:
+        """Say now and then that Ray takes its time."""
+        idle = not group.placed or any(part.state == "waiting" for part in group.parts)
+        run.since_s = (run.since_s or monotonic()) if idle else None
+        if run.since_s is not None and monotonic() - run.since_s > WAITING_S:
+            log.warning("Ray has not started run %s yet: see `ray status`", run.order.run)
+            run.since_s = monotonic()
 
     def _take(self, run: RayRun, group: RayGroup | None) -> None:
         """Take over what Ray says about the parts of a run."""
@@ -197,15 +210,6 @@ class RayRuns(OrderedRuns[RayRun]):
             with contextlib.suppress(FileNotFoundError):
                 self._note(name).unlink()
         self.runs.pop(name, None)
-
-    def waiting(self, longer_than_s: float) -> list[str]:
-        """Runs whose groups have waited so long for room."""
-        now = monotonic()
-        return [
-            run.order.run
-            for run in self.runs.values()
-            if run.over is None and run.since_s is not None and now - run.since_s > longer_than_s
-        ]
 
 
 def status_of(key: PartKey, part: RayPart) -> PartStatus:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import queue
 import zlib
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from daemon_process import processes_of
 from rota.core.errors import ClusterError
 from rota.live.agent import shim
 from rota.live.drivers.local.records import AgentRun
-from rota.live.drivers.ray.bridge import PartActor, brief, read_output
+from rota.live.drivers.ray.bridge import PartActor, WatchedPart, brief, read_output
 from rota.live.drivers.ray.logs import RayLogs
 from rota.live.drivers.ray.options import RayOptions
 from rota.live.drivers.ray.order import new_part
@@ -196,6 +198,54 @@ def test_an_interpreter_that_is_not_there_and_an_address_of_clients_are_refused(
         RayBridge("x", tmp_path, missing, print).look()
     with pytest.raises(ClusterError, match="machine of the cluster"):
         RayBridge("x", tmp_path, RayOptions(address="ray://head:10001"), print)
+
+
+class Actor:
+    """Answers, later, what the test says."""
+
+    def __init__(self):
+        self.asked = []
+        self.news = self
+
+    def remote(self, known):
+        self.asked.append((known, Future()))
+        return self
+
+    def future(self):
+        return self.asked[-1][1]
+
+
+class ActorDiedError(Exception):
+    pass
+
+
+class ActorUnavailableError(Exception):
+    pass
+
+
+def test_an_actor_is_asked_again_until_it_is_dead(monkeypatch):
+    monkeypatch.setattr("rota.live.drivers.ray.bridge.POLL_S", 0.0)
+    heard = queue.Queue()
+    actor = Actor()
+    part = WatchedPart(actor, heard)
+
+    def say(answer=None, error=None):
+        asked = actor.asked[-1][1]
+        asked.set_exception(error) if error else asked.set_result(answer)
+        who, done = heard.get()
+        assert who is part
+        return part.hear(done)
+
+    assert say((4, {"state": "running"}))
+    assert (part.state, actor.asked[-1][0]) == ({"state": "running"}, 4)
+    assert not say((4, {"state": "running"}))
+    count = len(actor.asked)
+    assert not say(error=ActorUnavailableError("for a moment"))
+    eventually(lambda: len(actor.asked) == count + 1)
+    assert part.state == {"state": "running"}
+    assert say(error=ActorDiedError("The actor is dead"))
+    assert part.state == {"state": "gone", "why": "The actor is dead"}
+    assert len(actor.asked) == count + 1
 
 
 def test_what_ray_says_is_made_short():

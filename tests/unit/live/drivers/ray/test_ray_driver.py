@@ -294,6 +294,13 @@ def test_nodes_without_gpus_and_second_ones_of_a_name_are_not_used(ray, drive, c
     assert "start them with --node-name" in caplog.text
 
 
+def test_a_run_that_ray_does_not_start_is_told_in_the_log(ray, drive, monkeypatch, caplog):
+    monkeypatch.setattr("rota.live.drivers.ray.runs.WAITING_S", 0.0)
+    driver, _ = drive()
+    launched(ray, driver, order("1.0", [("n1", 1)], run="echo"))
+    eventually(lambda: "Ray has not started run 1.0 yet: see `ray status`" in caplog.text)
+
+
 def test_what_a_job_reports_is_told_once(ray, drive):
     driver, ears = drive()
     launched(ray, driver, order("1.0", [("n1", 1)], run="echo"))
