@@ -2,6 +2,8 @@
 
 import pytest
 
+from rota.live.drivers.kubernetes.api import KubeError
+from rota.live.drivers.kubernetes.preflight import lacks
 from rota.live.drivers.kubernetes.queued import (
     KINDS,
     origin_key,
@@ -162,3 +164,29 @@ def test_how_it_ended_is_in_its_status(name, status, code):
         assert "so" in end.why
     if code is None:
         assert KINDS[name].stopped(item(name, {}, **status))
+
+
+class Server:
+    """An API server that serves RayJobs, and whose description of them has these fields."""
+
+    def __init__(self, **fields):
+        spec = {"properties": fields} if fields else {}
+        about = {"group": "ray.io", "version": "v1", "kind": "RayJob"}
+        self.known = {"io.ray.v1.RayJob": {
+            "properties": {"spec": {"$ref": "#/definitions/Spec"}},
+            "x-kubernetes-group-version-kind": [about],
+        }, "Spec": spec}  # fmt: skip
+
+    def get(self, path):
+        if path == "/openapi/v2":
+            return {"definitions": self.known}
+        if path == "/apis/ray.io/v1":
+            return {"resources": [{"name": "rayjobs"}]}
+        raise KubeError(path, 404)
+
+
+def test_what_a_server_lacks_is_named():
+    assert lacks(Server(suspend={}), KINDS["RayJob"]) == ""
+    assert lacks(Server(), KINDS["RayJob"]) == "", "it does not say: it may keep everything"
+    assert "drops spec.suspend of RayJob" in lacks(Server(entrypoint={}), KINDS["RayJob"])
+    assert lacks(Server(), KINDS["JobSet"]) == "JobSet (jobset.x-k8s.io/v1alpha2) is not installed"
