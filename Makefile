@@ -127,6 +127,7 @@ bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/load.py --jobs 50000
+	$(BIN)/python benchmarks/kubernetes.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/reports.py
 
