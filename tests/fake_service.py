@@ -43,6 +43,8 @@ from rota.wire import (
     ROLES,
     TOKEN_NAME,
     Actor,
+    AuditEntry,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -57,6 +59,8 @@ from rota.wire import (
     NodeInfo,
     Person,
     QueueInfo,
+    RestartedNode,
+    RestartInfo,
     SessionInfo,
     TokenInfo,
     TrialAnswer,
@@ -95,6 +99,7 @@ class FakeService:
         self._sessions: dict[str, SessionInfo] = {}
         self._browsers = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
+        self._restart = None
         self._windows = {}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
@@ -104,6 +109,7 @@ class FakeService:
         self.extra_queues: list[QueueInfo] = []
         self.broken: Exception | None = None  # raised by every call but `authenticate`
         self.is_ready = (True, "")
+        self.identities = self  # `IdentityService`, too
 
     # --- what tests do to it ---------------------------------------------------------------------
 
@@ -404,6 +410,27 @@ class FakeService:
                 raise NotFoundError(f"there is no maintenance or reservation {name!r}")
             del self._windows[name]
 
+    def begin_restart(self, asked, actor):
+        with self._change("begin_restart"):
+            if self._restart is not None and self._restart.state == "going":
+                raise ConflictError("a rolling restart is going on")
+            nodes = [RestartedNode(node=n, state="waiting") for n in asked.nodes or self._nodes]
+            self._restart = RestartInfo(state="going", nodes=nodes, began=1.0, by=actor.name)
+            return self._restart
+
+    def restart_progress(self):
+        with self._look():
+            if self._restart is None:
+                raise NotFoundError("no rolling restart was begun here")
+            return self._restart
+
+    def stop_restart(self, actor):
+        with self._change("stop_restart"):
+            if self._restart is None:
+                raise NotFoundError("no rolling restart was begun here")
+            self._restart.state = "stopped"
+            return self._restart
+
     def remove_node(self, node, actor):
         with self._change("remove_node"):
             if self._node(node).state == "up":
@@ -413,6 +440,12 @@ class FakeService:
     def audit(self):
         with self._look():
             return [Finding(kind="never", subject="1", text="job 1 can never start", remedy="-")]
+
+    def audit_log(self, after, limit):
+        with self._look():
+            lines = [AuditEntry(n, 1e9, "ann", f"cancel job {n}", "d") for n in (1, 2)]
+            shown = lines[after or 0 :][:limit]
+            return AuditPage(shown, 2, end=True, broken=0, last=2)
 
     def queues(self):
         with self._look():

@@ -57,7 +57,7 @@ class Kubelets:
         for name in self.names:
             self.join(name)
 
-    def join(self, name, gpus=None, labels=None):
+    def join(self, name, gpus=None, labels=None, resource=GPU):
         """Make a node, or bring it back."""
         about = {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": "a100", **(labels or {})}
         with contextlib.suppress(KubeError):
@@ -66,14 +66,14 @@ class Kubelets:
         if name not in self.names:
             self.names.append(name)
         self.vanished.discard(name)
-        self.report(name, ready=True, gpus=gpus)
+        self.report(name, ready=True, gpus=gpus, resource=resource)
         self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
         for item in self.api.pages("/api/v1/pods")[0]:  # what came while it was away
             self._see(item)
 
-    def report(self, name, *, ready, gpus=None):
+    def report(self, name, *, ready, gpus=None, resource=GPU):
         """The state of a node."""
-        room = {"cpu": "64", "memory": "256Gi", "pods": "500", GPU: str(gpus or self.gpus)}
+        room = {"cpu": "64", "memory": "256Gi", "pods": "500", resource: str(gpus or self.gpus)}
         condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Test",
                      "lastHeartbeatTime": now(), "lastTransitionTime": now()}  # fmt: skip
         self.api.patch(f"/api/v1/nodes/{name}/status", {"status": {

@@ -49,7 +49,7 @@ SchedulerParameters=bf_interval=1,sched_min_interval=100000,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
-GresTypes=gpu
+GresTypes={kinds}
 ReturnToService=2
 KillWait=2
 MinJobAge={min_job_age}
@@ -68,7 +68,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe
 """
 NODE = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Boards=1 "
-    "Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory} Gres=gpu:a100:{gpus} "
+    "Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory} Gres={gres} "
     "State=UNKNOWN"
 )
 
@@ -85,9 +85,10 @@ class SlurmCluster:
 
     def __init__(
         self, base: Path, nodes: int = 4, gpus: int = 4, *, slurmd_timeout: int = 10,
-        min_job_age: int = 300,
+        min_job_age: int = 300, shards: int = 0,
     ) -> None:  # fmt: skip
         self.base = base
+        self.shards = shards * gpus  # of each node
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.gpus = gpus
         self.slurmd_timeout = slurmd_timeout
@@ -172,24 +173,25 @@ class SlurmCluster:
             )
         host = socket.gethostname().split(".")[0]
         ports = claimed_ports(len(self.nodes) + 2)
+        gres = f"gpu:a100:{self.gpus}" + (f",shard:{self.shards}" if self.shards else "")
         nodes = [
-            NODE.format(
-                name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB, gpus=self.gpus
-            )
+            NODE.format(name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB, gres=gres)
             for name, port in zip(self.nodes, ports[2:], strict=True)
         ]
         self.conf.write_text(
             CONF.format(
                 host=host, base=base, ctld_port=ports[0], slurmd_port=ports[1],
                 nodes="\n".join(nodes), slurmd_timeout=self.slurmd_timeout,
-                min_job_age=self.min_job_age,
+                min_job_age=self.min_job_age, kinds="gpu,shard" if self.shards else "gpu",
             ),
             encoding="utf-8",
         )  # fmt: skip
         files = f"{base}/dev/nvidia" + (f"[0-{self.gpus - 1}]" if self.gpus > 1 else "0")
+        names = ",".join(self.nodes)
         (base / "etc" / "gres.conf").write_text(
-            f"NodeName={','.join(self.nodes)} Name=gpu Type=a100 File={files} "
-            f"Flags=nvidia_gpu_env\n",
+            f"NodeName={names} Name=gpu Type=a100 File={files} "
+            f"Flags=nvidia_gpu_env\n"
+            + (f"NodeName={names} Name=shard Count={self.shards}\n" if self.shards else ""),
             encoding="utf-8",
         )
 

@@ -21,18 +21,21 @@ import structlog
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
-from rota.core.errors import InputError
+from rota.core.errors import ClusterError, InputError
+from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
 from rota.daemon.authority import Authority
+from rota.daemon.budgets import BudgetWatch
 from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.efficiency import UsageBook
 from rota.daemon.folder import StateFolder
 from rota.daemon.intake import Intake
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
-from rota.daemon.notify import Notifier
+from rota.daemon.notify import Notifier, check_budget_targets
 from rota.daemon.oidc import Provider
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
@@ -52,8 +55,8 @@ from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.external import ExternalSource
-from rota.traces.cluster import parse_cluster
-from rota.wire import ADMIN, Actor
+from rota.traces.cluster import parse_cluster, refuse_windows
+from rota.wire import ADMIN, TOKEN_NAME, Actor
 
 PIECE = 1 << 20
 log = structlog.get_logger("rota")
@@ -66,6 +69,10 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         check_permissions(settings.permissions, scheduling.tenants())
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
+    refuse_windows(
+        topology, "times are counted from the beginning of a run, which a daemon does not have",
+        "plan it with `rota maintenance add` or `rota reserve add`",
+    )  # fmt: skip
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
     if not scheduling.priority_classes:
@@ -112,7 +119,7 @@ class Assembly:
         self._turn = turn
         self._embedded_works = False
         self.containers: ContainerEngine | None = None
-        self._external: ExternalSource | None = None  # what others bring to the platform
+        self._external: list[ExternalSource] = []  # what others bring to the platform
         with ExitStack() as opened:
             self.folder = opened.enter_context(state)
             store = self.store = self._store()
@@ -149,6 +156,8 @@ class Assembly:
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
+                self.daemon.restarts = RollingRestart(self.driver, store, self.daemon.note)
+                opened.callback(self.daemon.restarts.thread.stop)
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(
                     self.folder.path / "uploads", int(settings.permissions.upload_gib * 2**30)
@@ -165,8 +174,11 @@ class Assembly:
             opened.callback(self.daemon.usage.close)
             if isinstance(self.driver, AgentDriver):
                 self.driver.on_usage = self._take_usage
-            self.intake = self._make_intake()
-            opened.callback(self._stop_intake)
+            self.budgets = BudgetWatch(self.daemon.budgets, store, self.daemon.note)
+            opened.callback(self.budgets.thread.stop)
+            check_budget_targets(settings.notify)
+            self.intakes = [Intake(self.daemon, source) for source in self._external]
+            opened.callback(self._stop_intakes)
             self.notifier = Notifier(self.daemon, store, settings.notify)
             opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
@@ -194,27 +206,36 @@ class Assembly:
         """Whose socket, token and jobs are the daemon's own; each on one database has another."""
         if self._turn is not None:
             return Actor(f"{LOCAL}-{self.folder.identity()}", ADMIN)
-        account = account_name()
-        owner = find_owner(self.store, tokens, self.settings.owner or account)
-        if owner.name not in (self.settings.owner, account):
-            log.warning("whoever runs the daemon is called local: their name is somebody's")
+        account, said = account_name(), self.settings.owner
+        if said and not TOKEN_NAME.fullmatch(said):
+            raise InputError(
+                f"owner is {said!r}: use up to 64 letters, digits, '.', '_', '@' and '-', and "
+                f"begin with a letter or a digit"
+            )
+        owner = find_owner(self.store, tokens, said or account)
+        if owner.name not in (said, account):
+            free = TOKEN_NAME.fullmatch(account) is None
+            log.warning(
+                "whoever runs the daemon is called local", account=account,
+                why="no name here looks like that of the account" if free else
+                "the name of the account is somebody's",
+            )  # fmt: skip
         return owner
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
-        settings = self.settings
-        if settings.backend == "slurm":
-            from rota.live.drivers.slurm.driver import SlurmDriver
-            from rota.live.drivers.slurm.options import SlurmOptions
-
-            options = SlurmOptions(**msgspec.structs.asdict(settings.slurm))
-            slurm = SlurmDriver(self.store.id, self.folder.path / "slurm", options)
-            for note in slurm.preflight():
-                log.warning("slurm", note=note)
-            return slurm, topology if topology.nodes else Topology(slurm.nodes())
-        if settings.backend == "kubernetes":
+        backend = self.settings.backend
+        if backend == "slurm":
+            return self._slurm(topology)
+        if backend == "kubernetes":
             return self._kubernetes(), Topology((), growing=True)
-        if settings.backend == "pretend":
+        if backend == "ray":
+            return self._ray(), Topology((), growing=True)
+        if backend == "pretend":
             return PretendDriver(), topology
+        return self._agents(topology)
+
+    def _agents(self, topology: Topology) -> tuple[Driver, Topology]:
+        settings = self.settings
         lease = None if self._turn is None else self._turn.lease
         agents = AgentDriver(
             silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
@@ -227,12 +248,28 @@ class Assembly:
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
+        divided = next((spec.name for spec in topology.specs if MIG in spec.modes), "")
+        if divided:
+            raise InputError(
+                f"node {divided}: sharing is mig: the backend local hands out GPUs, not instances "
+                "of them: use fraction, timeslice or mps, or the instances as GPUs of their own"
+            )
         if topology.nodes:
             self.containers = self._containers()
         able = () if self.containers is None else self.containers.labels
         for spec in topology.specs:
             topology.relabel(spec.name, tuple(dict.fromkeys((*spec.labels, *able))))
         return agents, topology
+
+    def _slurm(self, topology: Topology) -> tuple[Driver, Topology]:
+        from rota.live.drivers.slurm.driver import SlurmDriver
+        from rota.live.drivers.slurm.options import SlurmOptions
+
+        options = SlurmOptions(**msgspec.structs.asdict(self.settings.slurm))
+        slurm = SlurmDriver(self.store.id, self.folder.path / "slurm", options)
+        for note in slurm.preflight():
+            log.warning("slurm", note=note)
+        return slurm, topology if topology.nodes else Topology(slurm.nodes())
 
     def _kubernetes(self) -> Driver:
         from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
@@ -242,16 +279,27 @@ class Assembly:
         for note in pods.preflight():
             log.info("kubernetes", note=note)
         if chosen.scheduler_name:
-            self._external = pods.guests
+            self._external.append(pods.guests)
+        if chosen.queue_kinds:
+            self._external.append(pods.queued)
         return pods
 
-    def _make_intake(self) -> Intake | None:
-        """What takes in the work that others bring to the platform; None: there is none."""
-        return None if self._external is None else Intake(self.daemon, self._external)
+    def _ray(self) -> Driver:
+        from rota.live.drivers.ray import RayDriver, RayOptions
 
-    def _stop_intake(self) -> None:
-        if self.intake is not None:
-            self.intake.thread.stop()
+        chosen = RayOptions(**msgspec.structs.asdict(self.settings.ray))
+        actors = RayDriver(self.store.id, self.folder.path / "ray", chosen)
+        try:
+            for note in actors.preflight():
+                log.info("ray", note=note)
+        except ClusterError:
+            actors.port.close()
+            raise
+        return actors
+
+    def _stop_intakes(self) -> None:
+        for intake in self.intakes:
+            intake.thread.stop()
 
     def _leads(self) -> bool:
         return self._turn is None or self._turn.lease.holds
@@ -273,6 +321,7 @@ class Assembly:
             check=make_check(self.settings.local.health_check),
             hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
             exporter=checked_exporter(self.settings.local.dcgm_exporter),
+            gpu_mem_excess=self.settings.local.gpu_mem_excess,
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:
@@ -376,8 +425,11 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
-        if self.intake is not None:
-            self.intake.thread.start()
+        self.budgets.thread.start()
+        if self.daemon.restarts is not None:
+            self.daemon.restarts.thread.start()
+        for intake in self.intakes:
+            intake.thread.start()
         if self.settings.notify.webhooks or self.settings.notify.allow:
             self.notifier.start()
         loop = self.loop

@@ -900,6 +900,43 @@ class WindowInfo(msgspec.Struct, kw_only=True):
     jobs: list[str] = []  # of others, that run there and do not say that they end before
 
 
+class NewRestart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Agents that shall begin anew, one after the other; their jobs run on."""
+
+    nodes: Annotated[
+        list[str], Meta(max_length=10_000, description="By their nodes; empty: all in contact.")
+    ] = []
+    max_unavailable: Annotated[
+        int, Meta(ge=1, le=10_000, description="So many may be away at the same time.")
+    ] = 1
+    timeout_s: Annotated[
+        float, Meta(gt=0, le=86_400, description="An agent that is not back by then stops it all.")
+    ] = 120.0
+    reason: Annotated[str, Meta(max_length=500)] = ""
+
+
+class RestartedNode(msgspec.Struct, kw_only=True):
+    """A node whose agent begins anew. `state`: waiting, restarting, done or failed."""
+
+    node: str
+    state: str
+    why: str = ""
+
+
+class RestartInfo(msgspec.Struct, kw_only=True):
+    """A rolling restart of agents. `state`: going, done, failed or stopped."""
+
+    state: str
+    nodes: list[RestartedNode]
+    began: float  # Unix seconds
+    ended: float | None = None
+    why: str = ""  # it failed or was stopped
+    max_unavailable: int = 1
+    timeout_s: float = 120.0
+    reason: str = ""
+    by: str = ""
+
+
 class DrainQuery(msgspec.Struct, omit_defaults=True):
     """How to drain a node."""
 
@@ -1005,6 +1042,41 @@ class EventPage(msgspec.Struct):
     events: list[Event]
     next: int
     end: bool
+
+
+class AuditEntry(msgspec.Struct):
+    """What somebody did; `actor` is empty where the text names who it was."""
+
+    number: int
+    at: float
+    actor: str
+    act: str
+    digest: str
+
+
+class AuditPage(msgspec.Struct):
+    """A piece of the audit log. Ask again with `after` = `next`; `end`: there is no more yet.
+
+    `broken`: the number of the first line that does not follow from the one before it, because
+    one of them was changed, removed or slipped in; 0: all of these do. `last`: how many lines this
+    daemon has written.
+    """
+
+    lines: list[AuditEntry]
+    next: int
+    end: bool
+    broken: int
+    last: int
+
+
+class AuditQuery(msgspec.Struct, kw_only=True):
+    """Which lines of the audit log to read; without `after` the latest."""
+
+    after: (
+        Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Lines after this number.")]
+        | UnsetType
+    ) = UNSET
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
 
 
 _OneJob = Annotated[str, Meta(pattern="^[0-9]{1,15}$", description="Only of this job (its id).")]
@@ -1364,6 +1436,10 @@ EXPORT_EVENTS = Operation(
     timeout_s=600.0,
 )  # fmt: skip
 
+LIST_AUDIT = Operation(
+    name="list_audit", path=f"{PREFIX}/audit/log", role=OPERATOR, tag="events", query=AuditQuery,
+    answer=AuditPage, about="A page of the audit log, with the check of its chain.",
+)  # fmt: skip
 AUDIT_QUEUES = Operation(
     name="audit_queues", path=f"{PREFIX}/audit/queues", role=OPERATOR, tag="cluster",
     answer=list[Finding], about="What was found, each with numbers and a remedy.",
@@ -1394,6 +1470,20 @@ REMOVE_WINDOW = Operation(
     name="remove_window", method="DELETE", path=f"{PREFIX}/windows/{{window}}", role=OPERATOR,
     tag="cluster", answer=type(None), status=204, about="It is gone.",
     again=False,  # the second time it would not be found
+)  # fmt: skip
+BEGIN_RESTART = Operation(
+    name="begin_restart", method="POST", path=f"{PREFIX}/restart", role=OPERATOR, tag="cluster",
+    body=NewRestart, examples={"two nodes": {"nodes": ["n1", "n2"], "reason": "new version"}},
+    answer=RestartInfo, status=201, about="What is begun.", errors=(409,),
+    again=False,  # the second time one would be under way
+)  # fmt: skip
+GET_RESTART = Operation(
+    name="get_restart", path=f"{PREFIX}/restart", role=VIEWER, tag="cluster", answer=RestartInfo,
+    about="How far it is, or how the last one ended.", errors=(404,),
+)  # fmt: skip
+STOP_RESTART = Operation(
+    name="stop_restart", method="DELETE", path=f"{PREFIX}/restart", role=OPERATOR, tag="cluster",
+    answer=RestartInfo, about="How far it came.", errors=(404,),
 )  # fmt: skip
 NODE_HISTORY = Operation(
     name="node_history", path=f"{PREFIX}/nodes/{{node}}/history", role=VIEWER, tag="cluster",

@@ -96,6 +96,27 @@ def test_a_run_on_two_nodes_finds_its_environment(kube, drive):
     assert [pod["metadata"].get("finalizers") for pod in mine(kube, driver)] == [None, None]
 
 
+def test_instances_of_mig_are_handed_out_by_their_name(kube, drive):
+    mig = "nvidia.com/mig-1g.5gb"
+    kube.kubelets.join("divided", gpus=7, resource=mig)
+    driver, ears = drive(gpu_resource=mig)
+    assert [(node.name, node.gpus, node.gpu_type) for node in driver.nodes()] == [
+        ("divided", 7, "a100")
+    ]
+    assert any("nodes offer nvidia.com/gpu, too" in note for note in driver.preflight())
+    driver.launch(order("1.0", [("divided", 2)], run=UNTIL_TERM))
+    ears.run("1.0", "running")
+    (made,) = mine(kube, driver)
+    assert made["spec"]["containers"][0]["resources"]["limits"][mig] == "2"
+    eventually(lambda: driver._free("divided", frozenset()) == 5)
+    driver.kill("1.0")
+    ears.ends("1.0")
+    other, _ = drive()
+    assert "divided" not in {node.name for node in other.nodes()}
+    kube.kubelets.vanish("divided")
+    kube.api.delete("/api/v1/nodes/divided")
+
+
 def test_a_pod_costs_three_requests(kube, drive):
     driver, ears = drive()
     ears.node("n4", "up")

@@ -1,6 +1,9 @@
 """Rota as the scheduler of pods that others make, on a real API server."""
 
+import random
+import re
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,14 +12,18 @@ import yaml
 from agents_net import eventually
 from daemon_process import PATIENCE_S, DaemonProcess
 from kube_cluster import KubeCluster, require_kubernetes
+from kube_controllers import Controllers
 from rota.core.errors import ClusterError, InputError
 from rota.jobfile.model import JobFile
 from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+from rota.live.drivers.kubernetes.access import find_access
+from rota.live.drivers.kubernetes.api import KubeApi
 from rota.live.drivers.kubernetes.preflight import SCHEDULING
 
 require_kubernetes()
 
 EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
+QUEUES = ("research", "product", "students")
 UNTIL_GO = 'while [ ! -e "$GO" ]; do sleep 0.05; done; exit "${CODE:-0}"'
 
 
@@ -52,8 +59,8 @@ def serve(kube, tmp_path):
         config = tmp_path / "rota.yaml"
         config.write_text(
             f"backend: kubernetes\npolicy: {policy}\n"
-            "queues: {research: {quota: 4}, product: {quota: 4}}\n"
-            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota}}\n"
+            "queues: {research: {quota: 4}, product: {quota: 2}, students: {quota: 2}}\n"
+            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, lost_s: 1}}\n"
         )
         daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
         daemon.start()
@@ -61,6 +68,8 @@ def serve(kube, tmp_path):
         return daemon
 
     yield start
+    where = "/apis/batch/v1/namespaces/default/jobs"
+    kube.api.delete(where, {"propagationPolicy": "Background"})
     kube.api.delete("/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
     for daemon in started:
         eventually(lambda: not kube.pods())  # it lets go of all of them
@@ -219,6 +228,26 @@ def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_a_pod(kube, ser
     assert started == [f"default/{name}" for name in names]
 
 
+def test_a_pod_costs_three_requests_and_its_notes(kube, serve, tmp_path):
+    (tmp_path / "go").touch()
+    daemon = serve("fifo")
+    names = [f"p{number}" for number in range(8)]
+    for name in names:
+        pod(kube, tmp_path, name, 1)
+    wait_for(daemon, **dict.fromkeys(names, "SUCCEEDED"))
+    eventually(lambda: not any(found(kube, name)["metadata"].get("finalizers") for name in names))
+    daemon.stop()
+    (told,) = re.findall(r"requests to the API server: (.*); (\d+) of them for notes", daemon.log())
+    asked = {verb: int(many) for many, verb in re.findall(r"(\d+) (\w+)", told[0])}
+    assert asked.pop("GET") == 2, "nodes and pods are listed once"
+    assert asked.pop("WATCH") >= 2
+    assert set(asked) == {"PATCH", "POST"}
+    # taken and bound, and let go when it has ended; what somebody changed meanwhile is tried again
+    again = len(names) * daemon.log().count("; next try in")
+    assert 0 <= sum(asked.values()) - int(told[1]) - 3 * len(names) <= again
+    daemon.start()
+
+
 def test_what_a_scheduler_may_not_do_is_named_at_start(kube, tmp_path):
     options = KubernetesOptions(kubeconfig=str(kube.half), image="none", scheduler_name="rota")
     driver = KubernetesDriver("x", tmp_path, options)
@@ -229,3 +258,111 @@ def test_what_a_scheduler_may_not_do_is_named_at_start(kube, tmp_path):
         for verb in verbs:
             assert f"{verb} {resource}" in str(refused.value)
     assert "list nodes" not in str(refused.value)
+
+
+# Works for $WORK_DS tenths of a second in all, over as many pods as it takes, and at least until
+# the file `go` is there. The lock shows whether another pod of the same Job is there.
+WORK = """
+exec 9>"$TRACES/$NAME.lock"
+flock -n -E 75 9 || { [ $? = 75 ] && echo "$NAME" >> "$TRACES/overlaps"; }
+echo run >> "$TRACES/$NAME.runs"
+done_ds=$(cat "$TRACES/$NAME.done" 2>/dev/null || echo 0)
+trap 'echo $done_ds > "$TRACES/$NAME.done"; exit 143' TERM
+while [ "$done_ds" -lt "$WORK_DS" ] || [ ! -e "$TRACES/go" ]; do
+  sleep 0.1 9>&-; done_ds=$((done_ds + 1))
+done
+echo end >> "$TRACES/$NAME.ends"
+"""
+
+
+def make_job(kube, traces, name, gpus, work_s, queue):
+    """A Job of Kubernetes: its controller makes another pod in place of one that was preempted."""
+    envs = {"TRACES": str(traces), "NAME": name, "WORK_DS": str(int(work_s * 10))}
+    labels = {"rota.dev/queue": queue}
+    container = {"name": "c", "image": "none", "command": ["bash", "-c", WORK],
+                 "env": [{"name": key, "value": value} for key, value in envs.items()],
+                 "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}  # fmt: skip
+    spec = {"schedulerName": "rota", "restartPolicy": "Never", "containers": [container],
+            "terminationGracePeriodSeconds": 10}  # fmt: skip
+    kube.api.create("/apis/batch/v1/namespaces/default/jobs", {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": spec}},
+    })  # fmt: skip
+
+
+def wait_until(daemon, holds):
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        seen = Counter(info.state for info in daemon.client.jobs())
+        if holds(seen):
+            return
+        assert time.monotonic() < end_s, f"{seen}\n{daemon.log()[-3000:]}"
+        time.sleep(0.1)
+
+
+def expire_watches(kube, daemon):
+    """The API server is started again until a watch is of a version that it no longer knows."""
+    for _ in range(5):
+        before = daemon.log().count("is too old: it is listed anew")
+        about = {"generateName": "step-", "namespace": "default"}  # later than what is watched
+        kube.api.create("/api/v1/namespaces/default/configmaps", {"metadata": about})
+        kube.stop_server()
+        kube.start_server()
+        kube.wait_ready()
+        for closed in (True, False):  # what the watch of nodes hears again
+            kube.api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": closed}})
+            eventually(lambda closed=closed: ("cordoned" in n1(daemon)) == closed)
+        if daemon.log().count("is too old: it is listed anew") > before:
+            return
+    raise AssertionError("no watch ever expired")
+
+
+def n1(daemon):
+    return next(str(node) for node in daemon.client.nodes() if node.name == "n1")
+
+
+def play(kube, daemon, tmp_path, count, kills, *, seed):
+    """Kill the daemon, expire watches, lose a node; every Job ends once, under the one name."""
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    draw = random.Random(seed)  # noqa: S311 - repeatable
+    with Controllers(KubeApi(find_access(str(kube.kubeconfig))), "Job") as controllers:
+        names = [f"j{number:02}" for number in range(count)]
+        for number, name in enumerate(names):
+            gpus, work_s = draw.choice((1, 1, 2, 4)), draw.choice((0.2, 0.5, 1.0))
+            make_job(kube, traces, name, gpus, work_s, QUEUES[number % 3])
+        wait_until(daemon, lambda seen: seen["RUNNING"] >= 2)
+        (traces / "go").touch()
+        for number in range(kills):
+            if number in (kills // 3, 2 * kills // 3)[: 1 if kills < 6 else 2]:
+                expire_watches(kube, daemon)
+            if number == kills // 2:
+                kube.kubelets.vanish("n2")
+                kube.kubelets.report("n2", ready=False)
+                eventually(lambda: {n.name: n.state for n in daemon.client.nodes()}["n2"] == "down")
+                kube.kubelets.join("n2")
+            time.sleep(draw.random() * 0.5)  # any instant will do
+            daemon.kill()
+            daemon.start()
+        wait_until(daemon, lambda seen: seen["SUCCEEDED"] == count)
+        assert sorted(info.name.rpartition("-")[0][:3] for info in daemon.client.jobs()) == names
+        assert not (traces / "overlaps").exists(), (traces / "overlaps").read_text()
+        eventually(lambda: dict(controllers.ended) == dict.fromkeys(names, 1))
+        for name in names:
+            runs = (traces / f"{name}.runs").read_text().split()
+            ends = (traces / f"{name}.ends").read_text().split()
+            # a pod whose end nobody could see, because its node vanished, is made again
+            assert len(ends) == 1 or len(runs) > 1
+            assert len(runs) <= controllers.made[name]
+        eventually(lambda: not [p for p in kube.pods() if p["metadata"].get("finalizers")])
+        assert kube.kubelets.running() == []
+
+
+def test_jobs_survive_kills_expired_watches_and_a_vanished_node(kube, serve, tmp_path):
+    play(kube, serve("capacity"), tmp_path, 9, 3, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", ["fifo", "tiresias:limits=6", "capacity"])
+def test_sixty_jobs_of_others_and_twenty_kills(kube, serve, tmp_path, policy):
+    play(kube, serve(policy), tmp_path, 60, 20, seed=2)

@@ -220,6 +220,10 @@ def test_an_operator_drains_a_node_and_jobs_move(site):
     go(page, "Timeline")
     until(page, "window.rotaLanes?.bars.length >= 2")
     go(page, "Log")
+    acts = page.locator("tbody tr", has_text=f"undrain node {before}")
+    assert "operator" in acts.first.inner_text()
+    page.get_by_role("button", name="Check all lines").click()
+    page.get_by_text("each follows from the one before it").wait_for()
     page.get_by_role("button", name="Nodes").click()
     page.get_by_role("cell", name="node opened").first.wait_for()
 
@@ -369,8 +373,12 @@ def test_a_long_list_has_only_the_rows_that_are_seen(site):
     files = [{"run": "true", "name": f"job-{n:04}", "hold": True} for n in range(1_000)]
     site.daemon.client.submit_many(files)
     page = site.log_in("admin")
-    page.goto(site.url + "/#/jobs?sort=name&rising=true")
+    with page.expect_response(lambda answer: "/find/jobs" in answer.url) as first:
+        page.goto(site.url + "/#/jobs?sort=name&rising=true")
     page.get_by_role("link", name="job-0000").wait_for()
+    told = first.value.json()
+    assert (told["total"] >= 1_000, len(told["jobs"])) == (True, 100), "a piece, however many"
+    assert len(first.value.body()) < 100_000
     total = page.get_by_text("jobs", exact=False).locator("xpath=self::p").first.inner_text()
     assert int(total.split()[0].replace(",", "")) >= 1_000
     assert page.locator(".rows .row").count() < 60

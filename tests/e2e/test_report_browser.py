@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+from io import BytesIO
 from statistics import median
 
 import pytest
+from PIL import Image
 
 from agents_net import eventually
 from daemon_process import PATIENCE_S
@@ -299,6 +301,62 @@ def test_it_fits_small_screens(opened, width):
     page = opened(viewport={"width": width, "height": 780})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator(".verdict").bounding_box()["width"] <= width
+
+
+PLACES = """() => {
+  const all = (selector, of) => [...of.querySelectorAll(selector)];
+  const text = (each) => each.outerHTML.slice(0, 90);
+  const boxOf = (each) => each.getBoundingClientRect();
+  const common = (a, b, from, to) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]);
+  const crosses = (a, b) => common(a, b, "left", "right") > 1 && common(a, b, "top", "bottom") > 1;
+  const holds = (each) => getComputedStyle(each).overflowX !== "visible";
+  const sticksOut = (each, card) => {
+    if (boxOf(each).right <= innerWidth + 1) return false;
+    let at = each.parentElement;
+    while (at !== card && !holds(at)) at = at.parentElement;
+    return !holds(at);
+  };
+  return all("section.card", document).filter((each) => each.offsetHeight).map((card) => {
+    const {left, top, right, bottom} = boxOf(card);
+    const parts = [...card.children].filter((each) => each.offsetHeight);
+    return {
+      key: card.id,
+      box: [left, top + scrollY, right, bottom + scrollY],
+      out: all("*", card).filter((each) => sticksOut(each, card)).map(text),
+      over: parts.filter((a, i) => parts.slice(0, i).some(
+        (b) => crosses(boxOf(a), boxOf(b)))).map(text),
+    };
+  });
+}"""
+
+
+@pytest.mark.parametrize(("media", "width"), [("screen", 1280), ("screen", 390), ("print", 720)])
+def test_every_section_is_drawn_in_its_place(opened, media, width):
+    page = opened(viewport={"width": width, "height": 900})
+    page.emulate_media(media=media)
+    unfold(page)
+    places = page.evaluate(PLACES)
+    pixels = Image.open(BytesIO(page.screenshot(full_page=True))).convert("RGB")
+
+    keys = [place["key"] for place in places]
+    shown = page.locator(".toc a").evaluate_all("all => all.map(each => each.hash.slice(1))")
+    hidden = {"jobs"} if media == "print" else set()  # it is a dialogue
+    assert keys == [key for key in shown if key in keys]
+    assert set(shown) - set(keys) == {shown[0]} | hidden, "all but the top of the page"
+    bottom, pictures = 0, set()
+    for place in places:
+        left, top, right, below = place["box"]
+        assert (place["out"], place["over"]) == ([], []), place["key"]
+        assert top >= bottom, f"{place['key']} lies over the section before it"
+        assert (left >= 0, right <= width, below - top > 40) == (True, True, True), place["key"]
+        part = pixels.crop((round(left), round(top), round(right), round(below)))
+        colours = part.getcolors(part.width * part.height)
+        ground = max(count for count, _ in colours)
+        assert len(colours) > 15, f"{place['key']} has nothing in it"
+        assert ground < 0.995 * part.width * part.height, f"{place['key']} is all but empty"
+        pictures.add(part.tobytes())
+        bottom = below
+    assert len(pictures) == len(places)
 
 
 def test_long_names_are_told_apart(browser, report, tmp_path):

@@ -11,6 +11,7 @@ import time
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agents_net import PATIENCE_S, eventually
 from rota.core.errors import ClusterError
@@ -44,7 +45,7 @@ VARIABLES = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    with SlurmCluster(tmp_path_factory.mktemp("slurm")) as cluster:
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), shards=4) as cluster:
         yield cluster
 
 
@@ -104,6 +105,8 @@ def test_the_start_up_finds_a_usable_slurm_and_its_nodes(slurm, tmp_path):
     assert [(n.name, n.gpus, n.gpu_type, n.cpus) for n in nodes] == [
         (name, 4, "a100", 16.0) for name in ("n1", "n2", "n3", "n4")
     ]
+    assert {n.sharing for n in nodes} == {"fraction"}  # they have shards
+    assert (driver.capabilities.fractions, driver.capabilities.parts) == (True, 4)
 
 
 def test_what_slurm_cannot_do_is_said_at_start_up(slurm, tmp_path):
@@ -158,6 +161,26 @@ def test_nodes_can_give_unequal_numbers_of_gpus(drive, slurm):
     assert (ears.ends("2.0").code, ears.ends("2.0").asked) == (0, True)
 
 
+def test_parts_of_a_gpu_are_shards(drive, slurm, tmp_path):
+    driver, ears = drive()
+    eventually(lambda: driver._carrier.nodes)
+    go = tmp_path / "go"
+    script = f"echo GPU $CUDA_VISIBLE_DEVICES of $ROTA_GPUS; {until_file(go)}"
+    for run, part in (("1.0", 0.5), ("2.0", 0.25)):
+        asked = order(run, [("n1", 1)], run=script)
+        parts = (replace(asked.parts[0], slices=((0, part),)),)
+        driver.launch(replace(asked, parts=parts))
+    ears.run("1.0", "running")
+    ears.run("2.0", "running")
+    asked = {
+        job["tres_per_node"].rpartition("shard:")[2] for job in jobs_of(slurm, store_of(driver))
+    }
+    assert asked == {"2", "1"}
+    go.touch()
+    assert (ears.ends("1.0").code, ears.ends("2.0").code) == (0, 0)
+    assert [output(driver, job, 0) for job in "12"] == ["GPU 0 of 0.5\n", "GPU 0 of 0.25\n"]
+
+
 def test_a_run_that_fails_tells_its_code(drive):
     driver, ears = drive()
     driver.launch(order("1.0", [("n1", 1)], run="exit 3"))
@@ -177,6 +200,21 @@ def test_a_run_that_fails_tells_its_code(drive):
     assert "names no node" in found["6.0"].why
     assert not any(status.asked for status in found.values())
     assert [s.state for s in ears.of("2.0")] == ["ended"]  # its setup was never over
+
+
+def test_a_time_limit_is_that_of_the_slurm_job(drive, slurm):
+    """Slurm counts minutes, and ends a job itself: `test_slurm_daemon` waits for it."""
+    driver, ears = drive()
+    driver.launch(replace(order("1.0", [("n1", 1)], run=UNTIL_TERM), limit_s=150.0))
+    driver.launch(order("2.0", [("n2", 1)], run=UNTIL_TERM))
+    for run in ("1.0", "2.0"):
+        begins(driver, ears, run)
+    limit, none = sorted(job["time_limit"] for job in jobs_of(slurm, store_of(driver)))
+    assert limit == 3  # minutes
+    assert none >= 365 * 24 * 60  # that is how Slurm writes infinite
+    for run in ("1.0", "2.0"):
+        driver.halt(run)
+        ears.ends(run)
 
 
 def test_reports_of_a_job_are_passed_on(drive):

@@ -1,5 +1,9 @@
 """A run that can be watched, in a real browser."""
 
+import shutil
+import threading
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -9,9 +13,13 @@ from js_tools import tool
 from rota.report.data import queue
 from rota.report.lanes import gantt
 from rota.report.watch import read_runs, write_watch_page
+from rota.report.watch_server import WatchServer
+from rota.study.build import build
 from rota.study.config import RunConfig
+from rota.study.follow import LiveLog
 from rota.study.output import write_run
 from rota.study.run import simulate
+from shared_gpus import shared_run
 
 AXE = """async () => {
   const found = await axe.run(document, {resultTypes: ["violations"]});
@@ -162,3 +170,69 @@ def test_two_runs_share_a_clock_and_everybody_can_read_them(opened, width, schem
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate(tool("axe-core/axe.min.js").read_text())
     assert page.evaluate(AXE) == []
+
+
+def test_all_that_share_a_gpu_are_seen(browser, tmp_path):
+    write_run(shared_run(tmp_path, "timeslice", "salus"), tmp_path)
+    page = browser.new_page(viewport={"width": 1000, "height": 800}, reduced_motion="reduce")
+    page.goto(write_watch_page([tmp_path], tmp_path / "watch.html").as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    page.get_by_role("button", name="Job", exact=True).click()
+    sharers, colours = page.evaluate("""async () => {
+      const [stage] = rotaWatch.stages;
+      const found = () => [...stage.play.shared].find(([, each]) => each.length > 2);
+      for (let at = 0; !found(); at += 5) rotaWatch.seek(at);
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      const [place, parts] = found();
+      const [x, y] = stage.map.corner(place).map((each) => Math.round(each * stage.map.ratio));
+      const {data} = stage.map.context.getImageData(x, y + 3, stage.map.size * stage.map.ratio, 1);
+      stage.map.hover(stage.map.spotOf(place));
+      const wanted = parts.map((i) => stage.colour(stage.play.bars.job[i]));
+      const pen = document.createElement("canvas").getContext("2d");
+      const seen = new Set(new Uint32Array(data.buffer));
+      return [parts.length, wanted.filter((colour) => {
+        pen.fillStyle = colour;
+        pen.fillRect(0, 0, 1, 1);
+        return seen.has(new Uint32Array(pen.getImageData(0, 0, 1, 1).data.buffer)[0]);
+      }).length];
+    }""")
+    assert colours == sharers >= 3
+    tip = page.locator(".tip:visible").inner_text().splitlines()
+    assert tip[0].endswith(f"shared by {sharers} jobs")
+    assert len(tip) == 1 + sharers
+    page.close()
+
+
+def test_a_run_is_followed_while_it_is_simulated(browser, runs, shared, tmp_path):
+    trace = shared("reference/common/philly1000.csv")
+    config = RunConfig(trace=str(trace), cluster="16x4", policy="srtf", costs="pollux30")
+    engine = build(config).engine
+    target, said, now_s = tmp_path / "out", [], count()
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="no-preference")
+    page.on("console", lambda message: message.type == "error" and said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    with LiveLog(target, config, lambda: float(next(now_s))) as live:
+        server = WatchServer([target])
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        page.goto(server.url)
+        page.get_by_role("heading", name="not done yet").wait_for()
+        engine.run(batches=200)
+        live.look(engine.log)
+        page.wait_for_selector("html[data-ready]", state="attached")
+        known = page.evaluate("rotaWatch.until")
+        page.evaluate("rotaWatch.at = rotaWatch.until")  # it plays, and has shown what is known
+        until(page, "rotaWatch.idle")
+        assert "so far" in page.locator("#about").inner_text()
+        engine.run(batches=1_500)
+        live.look(engine.log)
+        until(page, f"rotaWatch.until > {known} && rotaWatch.at > {known}")
+        shutil.copytree(runs[1], target)
+    until(page, "rotaWatch.data.follow === null")
+    assert page.locator("#about").inner_text() == "1,000 jobs, as they ran."
+    until_s = page.evaluate("rotaWatch.until")
+    assert seek(page, until_s) == {"busy": 0, "active": 0, "owned": 0, "line": 0}
+    assert "1,000 over" in page.locator(".numbers").inner_text()
+    server.shutdown()
+    server.server_close()
+    page.close()
+    assert said == []

@@ -12,6 +12,7 @@ const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
 const { bytes, clock, duration, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
+const { chainWords } = await load("page-audit.js");
 const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
 const { troubles } = await load("page-overview.js");
@@ -224,7 +225,7 @@ test("why a job waited, in a sentence", () => {
 });
 
 const playback = () => {
-  const bars = { job: [0, 1, 0, 0], node: [0, 1, 0, 1], lane: [0, 0.5, 0, 0], lanes: [2, 0.5, 2, 1], start: [10, 20, 30, 40], length: [20, 100, 10, 5], overhead: [0, 0, 1, 0] };
+  const bars = { job: [0, 1, 0, 0], node: [0, 1, 0, 1], lane: [0, 0.5, 0, 0], lanes: [2, 0.5, 2, 1], gpus: [2, 0.5, 2, 1], start: [10, 20, 30, 40], length: [20, 100, 10, 5], overhead: [0, 0, 1, 0] };
   const waits = { job: [0, 1, 2], from: [0, 5, 7], length: [10, 15, 1000], reason: [1, 2, 1] };
   const events = { time: [10, 20, 40], what: [0, 0, 2], job: [0, 1, 0], other: [-1, -1, -1] };
   return new Playback({ nodes: [{ name: "a", gpus: 2 }, { name: "b", gpus: 1 }] }, bars, waits, events, 3, [0, 5, 7], [45, 120, NaN]);
@@ -245,6 +246,30 @@ test("a moment is the same, whichever way one comes to it", () => {
     direct.seek(at);
     assert.deepEqual(state(forward), state(direct), String(at));
   }
+});
+
+test("what the check of the audit log found", () => {
+  assert.equal(chainWords(1, 0, 0), "There is no line yet.");
+  assert.equal(chainWords(1, 1200, 0), "All 1,200 lines: each follows from the one before it.");
+  assert.equal(chainWords(7, 9, 0), "Lines 7 to 9: each follows from the one before it.");
+  assert.match(chainWords(1, 9, 4), /^Line 4 does not follow from the one before it: .*rota store check/);
+});
+
+test("all that share a GPU are known", () => {
+  const bars = { job: [0, 1, 2], node: [0, 0, 0], lane: [0.5, 0, 1], lanes: [0.5, 0.5, 1], gpus: [1, 0.25, 1], start: [0, 10, 10], length: [30, 10, 10], overhead: [0, 1, 0] };
+  const none = { job: [], from: [], length: [], reason: [] };
+  const play = new Playback({ nodes: [{ name: "a", gpus: 2 }] }, bars, none, { time: [], what: [], job: [], other: [] }, 3, [0, 0, 0], [30, 20, 20]);
+  play.seek(5);
+  assert.deepEqual([[...play.owners], [...play.shared], play.busy], [[1, 0], [[0, [0]]], 1]);
+  play.seek(15);
+  assert.deepEqual([[...play.owners], [...play.shared], play.busy, play.active], [[2, 3], [[0, [1, 0]]], 2, 3], "a GPU is not used twice");
+  assert.deepEqual([...play.taking], [1, 0]);
+  play.seek(25);
+  assert.deepEqual([[...play.owners], [...play.shared], play.busy], [[1, 0], [[0, [0]]], 1]);
+  play.seek(31);
+  assert.deepEqual([[...play.owners], play.shared.size, play.busy, play.active], [[0, 0], 0, 0, 0]);
+  play.seek(15);
+  assert.deepEqual([...play.shared], [[0, [1, 0]]], "and back");
 });
 
 test("who has what, who waits, what was decided", () => {

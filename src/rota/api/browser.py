@@ -51,7 +51,7 @@ log = structlog.get_logger("rota.api")
 async def prove_server(call: ApiCall, query: ProofQuery) -> ServerCode:
     """Prove to a client that this server knows its token, before the token is sent."""
     port = _port(call)
-    code = call.service.prove(query.token, query.nonce, port)
+    code = call.service.identities.prove(query.token, query.nonce, port)
     if not code:
         raise stranger(call, "no such token", "check the token file")
     return ServerCode(code, port)
@@ -87,7 +87,7 @@ def keep_browser(call: ApiCall, body: BrowserKey) -> None:
     kept = call.context.web.kept(session, body.key, time.time())
     if kept is None:
         raise ConflictError("this is for browsers that are logged in: see `rota web`")
-    call.service.keep_browser(kept)
+    call.service.identities.keep_browser(kept)
 
 
 @serves(CHALLENGE_BROWSER)
@@ -105,7 +105,7 @@ async def resume_browser(call: ApiCall, body: ResumeRequest) -> Response:
     """
     _count(call)
     web, now = call.context.web, time.time()
-    kept = call.service.kept_browser(body.key)
+    kept = call.service.identities.kept_browser(body.key)
     port = _port(call)
     good = (
         web.answered(body.challenge)
@@ -118,7 +118,7 @@ async def resume_browser(call: ApiCall, body: ResumeRequest) -> Response:
     session = web.begin_for(kept.basis, kept.until - now)
     again = web.kept(session, body.key, now)
     if again is not None:
-        await in_thread(call.service.keep_browser, again)
+        await in_thread(call.service.identities.keep_browser, again)
     response = Response(status_code=RESUME_BROWSER.status)
     await give_session(call, response, session, kept.until - now)
     return response

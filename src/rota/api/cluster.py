@@ -13,6 +13,7 @@ from rota.core.membership import Membership
 from rota.wire import (
     ADD_WINDOW,
     AUDIT_QUEUES,
+    BEGIN_RESTART,
     CALL_AGENT,
     CHECK_HEALTH,
     CHECK_READY,
@@ -20,6 +21,7 @@ from rota.wire import (
     DRAIN_NODE,
     GET_AUTHORITY,
     GET_METRICS,
+    GET_RESTART,
     GET_STATUS,
     INVITE_NODE,
     JOIN_NODE,
@@ -35,6 +37,7 @@ from rota.wire import (
     REMOVE_WINDOW,
     RENEW_NODE,
     REVOKE_TOKEN,
+    STOP_RESTART,
     SYNC_AGENT,
     TRY_OUT,
     UNDRAIN_NODE,
@@ -49,6 +52,7 @@ from rota.wire import (
     LanesQuery,
     MadeToken,
     NewInvitation,
+    NewRestart,
     NewToken,
     NewWindow,
     NodeEvent,
@@ -57,6 +61,7 @@ from rota.wire import (
     Readiness,
     ReloadResult,
     RenewRequest,
+    RestartInfo,
     TokenInfo,
     TrialAnswer,
     WhatIf,
@@ -93,6 +98,24 @@ def add_window(call: ApiCall, body: NewWindow) -> WindowInfo:
 def remove_window(call: ApiCall, window: str) -> None:
     """Give up a maintenance or a reservation, or end it early."""
     call.service.remove_window(window, call.actor)
+
+
+@serves(BEGIN_RESTART)
+def begin_restart(call: ApiCall, body: NewRestart) -> RestartInfo:
+    """Let agents begin anew, one after the other; their jobs run on."""
+    return call.service.begin_restart(body, call.actor)
+
+
+@serves(GET_RESTART)
+def get_restart(call: ApiCall) -> RestartInfo:
+    """Tell how far the rolling restart is, or how the last one ended."""
+    return call.service.restart_progress()
+
+
+@serves(STOP_RESTART)
+def stop_restart(call: ApiCall) -> RestartInfo:
+    """Let no more agents begin anew; who was asked already does."""
+    return call.service.stop_restart(call.actor)
 
 
 @serves(NODE_HISTORY)
@@ -167,13 +190,13 @@ async def whoami(call: ApiCall) -> Actor:
 @serves(LIST_TOKENS)
 def list_tokens(call: ApiCall) -> list[TokenInfo]:
     """List the names and roles of all tokens, and whose they are."""
-    return call.service.tokens()
+    return call.service.identities.tokens()
 
 
 @serves(CREATE_TOKEN)
 def create_token(call: ApiCall, body: NewToken) -> MadeToken:
     """Create a token. It is shown only once."""
-    token = call.service.create_token(
+    token = call.service.identities.create_token(
         body.name, body.role, call.actor, user=body.user, valid_s=body.valid_s
     )
     return MadeToken(body.name, body.role, token)
@@ -182,7 +205,7 @@ def create_token(call: ApiCall, body: NewToken) -> MadeToken:
 @serves(REVOKE_TOKEN)
 def revoke_token(call: ApiCall, name: str) -> None:
     """Make a token worthless; its open streams end with their next heartbeat."""
-    call.service.revoke_token(name, call.actor)
+    call.service.identities.revoke_token(name, call.actor)
 
 
 @serves(RELOAD)
@@ -218,7 +241,9 @@ async def call_agent(call: ApiCall, body: bytes) -> bytes:
 @serves(INVITE_NODE)
 def invite_node(call: ApiCall, body: NewInvitation) -> Invitation:
     """Make a code with which one machine may join once, as this node."""
-    return Invitation(body.node, call.service.invite(body.node, body.valid_s, call.actor))
+    return Invitation(
+        body.node, call.service.identities.invite(body.node, body.valid_s, call.actor)
+    )
 
 
 @serves(JOIN_NODE)
@@ -226,19 +251,19 @@ def join_node(call: ApiCall, body: JoinRequest) -> Membership:
     """Exchange the secret of a code for the node's own credential; it works once."""
     address = call.request.client.host if call.request.client else ""
     call.context.strangers.take(address)  # who guesses has to wait
-    return call.service.join(body.secret, body.node, body.csr)
+    return call.service.identities.join(body.secret, body.node, body.csr)
 
 
 @serves(RENEW_NODE)
 def renew_node(call: ApiCall, body: RenewRequest) -> Membership:
     """Get another certificate for a node that has joined."""
-    return call.service.renew_certificate(body.csr, call.actor)
+    return call.service.identities.renew_certificate(body.csr, call.actor)
 
 
 @serves(GET_AUTHORITY)
 async def get_authority(call: ApiCall) -> bytes:
     """Show the certificate of the daemon's own authority, which a code names."""
-    return call.service.authority().encode()
+    return call.service.identities.authority().encode()
 
 
 # --- monitoring ----------------------------------------------------------------------------------

@@ -120,11 +120,11 @@ class Context:
         """Who it is at present that was recognised by this; None: nobody any more."""
         match basis.kind:
             case "token":
-                return self.service.holder(basis.value)
+                return self.service.identities.holder(basis.value)
             case "certificate":
-                return self.service.recognise(basis.value)
+                return self.service.identities.recognise(basis.value)
             case "uid":
                 known = self.peers.get(int(basis.value))
-                return None if known is None else self.service.account(known)
+                return None if known is None else self.service.identities.account(known)
             case "person":
-                return self.service.person_actor(basis.value)
+                return self.service.identities.person_actor(basis.value)

@@ -14,9 +14,12 @@ from rota.core.errors import NotFoundError, RotaError
 from rota.wire import (
     EVENT_STREAM,
     EXPORT_EVENTS,
+    LIST_AUDIT,
     LIST_EVENTS,
     PARQUET,
     STREAM_EVENTS,
+    AuditPage,
+    AuditQuery,
     Event,
     EventPage,
     EventsQuery,
@@ -36,6 +39,15 @@ def list_events(call: ApiCall, query: EventsQuery) -> EventPage:
     A page may hold fewer rows than `limit`, even none, before the end: go on until `end`.
     """
     return call.context.log.page(call.actor, query.after, query.limit, query.job or "")
+
+
+@serves(LIST_AUDIT)
+def list_audit(call: ApiCall, query: AuditQuery) -> AuditPage:
+    """Read the audit log: who did what, each line chained to the one before it.
+
+    The chain is checked for the lines of the page; from `after` = 0 on page by page, for all.
+    """
+    return call.service.audit_log(None if query.after is UNSET else query.after, query.limit)
 
 
 @serves(STREAM_EVENTS)

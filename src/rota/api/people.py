@@ -46,37 +46,37 @@ ONWARD = b"""<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>
 @serves(LIST_PEOPLE)
 def list_people(call: ApiCall) -> list[Person]:
     """List everybody who was added."""
-    return call.service.people()
+    return call.service.identities.people()
 
 
 @serves(ADD_PERSON)
 def add_person(call: ApiCall, body: NewPerson) -> Person:
     """Add somebody. A token of their name, if there is one, is theirs from now on."""
-    return call.service.add_person(body, call.actor)
+    return call.service.identities.add_person(body, call.actor)
 
 
 @serves(CHANGE_PERSON)
 def change_person(call: ApiCall, person: str, body: PersonChange) -> Person:
     """Change what somebody is and may submit, for tokens and sessions that there are, too."""
-    return call.service.change_person(person, body, call.actor)
+    return call.service.identities.change_person(person, body, call.actor)
 
 
 @serves(DISABLE_PERSON)
 def disable_person(call: ApiCall, person: str) -> Person:
     """Let somebody in no more: their sessions end, their tokens are worth nothing."""
-    return call.service.allow_person(person, call.actor, allowed=False)
+    return call.service.identities.allow_person(person, call.actor, allowed=False)
 
 
 @serves(ENABLE_PERSON)
 def enable_person(call: ApiCall, person: str) -> Person:
     """Let somebody in again; their tokens are good again, sessions that ended are not."""
-    return call.service.allow_person(person, call.actor, allowed=True)
+    return call.service.identities.allow_person(person, call.actor, allowed=True)
 
 
 @serves(LIST_SESSIONS)
 def list_sessions(call: ApiCall) -> list[SessionInfo]:
     """List one's own sessions; administrators see all."""
-    found = [*call.service.sessions(), *call.context.web.all(time.time())]
+    found = [*call.service.identities.sessions(), *call.context.web.all(time.time())]
     mine = [each for each in found if call.actor.role == ADMIN or each.user == call.actor.name]
     here = web_session_id(call.request.cookies.get(cookie_of(call.request), ""))
     shown = [msgspec.structs.replace(each, current=True) if each.id == here else each
@@ -87,15 +87,15 @@ def list_sessions(call: ApiCall) -> list[SessionInfo]:
 @serves(END_SESSION)
 def end_session(call: ApiCall, session: str) -> None:
     """End a session of one's own, at once; administrators end any."""
-    theirs = [*call.service.sessions(), *call.context.web.all(time.time())]
+    theirs = [*call.service.identities.sessions(), *call.context.web.all(time.time())]
     found = next((each for each in theirs if each.id == session), None)
     if found is None or (call.actor.role != ADMIN and found.user != call.actor.name):
         raise NotFoundError(f"there is no session {session!r}: see `rota session ls`")
     if call.context.web.end(session):
-        call.service.forget_browser(session)
+        call.service.identities.forget_browser(session)
         call.service.note(f"session {session} of {found.user} ended by {call.actor.name}")
     else:
-        call.service.end_session(session, call.actor)
+        call.service.identities.end_session(session, call.actor)
 
 
 # --- log-in --------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def end_session(call: ApiCall, session: str) -> None:
 async def begin_login(call: ApiCall, body: LoginRequest) -> LoginStart:
     """Begin to log in with `rota login`: where the browser has to go."""
     _count(call)
-    return await call.context.login_lane.run(call.service.begin_login, body.redirect)
+    return await call.context.login_lane.run(call.service.identities.begin_login, body.redirect)
 
 
 @serves(FINISH_LOGIN)
@@ -116,8 +116,8 @@ async def finish_login(call: ApiCall, body: LoginAnswer) -> MadeSession:
 
 
 def _logged_in(call: ApiCall, answer: LoginAnswer) -> MadeSession:
-    person = call.service.finish_login(answer)
-    return call.service.begin_session(person.name, call.service.session_s)
+    person = call.service.identities.finish_login(answer)
+    return call.service.identities.begin_session(person.name, call.service.identities.session_s)
 
 
 @serves(BEGIN_WEB_LOGIN)
@@ -126,7 +126,7 @@ async def begin_web_login(call: ApiCall) -> Response:
     _count(call)
     url = call.request.url
     redirect = f"{url.scheme}://{url.netloc}{FINISH_WEB_LOGIN.path}"
-    start = await call.context.login_lane.run(call.service.begin_login, redirect)
+    start = await call.context.login_lane.run(call.service.identities.begin_login, redirect)
     response = Response(
         "to the identity provider\n", BEGIN_WEB_LOGIN.status, {"Location": start.url},
         media_type=BEGIN_WEB_LOGIN.media,
@@ -149,8 +149,10 @@ async def finish_web_login(call: ApiCall, query: ProviderQuery) -> Response:
     if not secret or not query.code:
         raise stranger(call, "this browser did not begin to log in", "begin at /web/oidc")
     answer = LoginAnswer(secret[:200], query.state, query.code)
-    person = await call.context.login_lane.run(call.service.finish_login, answer, query.iss)
-    seconds = call.service.session_s
+    person = await call.context.login_lane.run(
+        call.service.identities.finish_login, answer, query.iss
+    )
+    seconds = call.service.identities.session_s
     session = call.context.web.begin_for(SessionBasis("person", person.name), seconds)
     response = Response(ONWARD, media_type=FINISH_WEB_LOGIN.media)
     response.delete_cookie(

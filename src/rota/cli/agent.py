@@ -4,9 +4,10 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -15,6 +16,7 @@ from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
+    from rota.live.agent.agent import Agent
     from rota.live.agent.containers import ContainerEngine
     from rota.live.agent.link import AgentLink
     from rota.live.agent.messages import AgentNode
@@ -73,6 +75,18 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     help="Memory to offer, in GiB; by default all.",
 )
 @click.option(
+    "--sharing",
+    type=click.Choice(["exclusive", "fraction", "timeslice", "mps"]),
+    help="How jobs may share a GPU of this machine; by default parts of one, without limits.",
+)
+@click.option(
+    "--gpu-mem-gib",
+    metavar="GIB",
+    type=Finite(min=0),
+    help="Memory of each GPU, for jobs that say how much they need; with --sharing by default what "
+    "nvidia-smi reports.",
+)
+@click.option(
     "--address",
     metavar="A",
     help="Where the other nodes of a job can reach this one (MASTER_ADDR); by default "
@@ -127,6 +141,15 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "nvidia-smi tells, and dcgmi of GPUs that it does not know.",
 )
 @click.option(
+    "--gpu-mem-excess",
+    type=click.Choice(["warn", "stop", "off"]),
+    default="warn",
+    show_default=True,
+    envvar="ROTA_GPU_MEM_EXCESS",
+    help="What happens to a job that uses more GPU memory than it asked for, on a GPU that it "
+    "shares, as nvidia-smi tells by process.",
+)
+@click.option(
     "--prolog",
     metavar="CMD",
     default="",
@@ -150,9 +173,10 @@ def agent(**options: Any) -> None:  # fmt: skip
     """Offer this machine to a Rota server; runs until it is stopped.
 
     Jobs outlive the agent: SIGTERM or Ctrl-C stops the agent only, and the next one with the same
-    folder takes them over (unless --leave is given). If the server cannot be reached for too long
-    the jobs here are ended, because the server will start them elsewhere. Under systemd use
-    KillMode=process.
+    folder takes them over (unless --leave is given). The server may have it begin anew (`rota nodes
+    restart`): then it replaces itself by the version that is installed. If the server cannot be
+    reached for too long the jobs here are ended, because the server will start them elsewhere.
+    Under systemd use KillMode=process.
 
     \b
     Example:
@@ -172,6 +196,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     exporter = checked_exporter(options["dcgm_exporter"])
     transport = _transport(server, root, node.spec.name, options)
     stopped = threading.Event()
+    _watch_children()
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:  # from now on jobs may be adopted
         signal.signal(number, lambda *_: stopped.set())
@@ -179,23 +204,48 @@ def agent(**options: Any) -> None:  # fmt: skip
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
         sandbox=_sandbox(root, options), containers=_containers(options),
         hooks=make_hooks(options["prolog"], options["epilog"]),
+        gpu_mem_excess=options["gpu_mem_excess"],
     )  # fmt: skip
     worker.files.fetch = transport.piece
+    worker.on_restart = stopped.set
     link = AgentLink(worker, transport, transport.lane)
     log = logging.getLogger("rota.agent")
 
     def work() -> None:
         log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
         link.start()
-        UsageWatch(worker.watched, worker.measured_usage, exporter=exporter).start()
+        UsageWatch(
+            worker.watched, worker.measured_usage, exporter=exporter, exceeded=worker.exceeded
+        ).start()
         if check is not None:
             HealthWatch(check, worker.checked).start()
         stopped.wait()
 
     work_until_done(work, dict.fromkeys(numbers, lambda _: stopped.set()))
+    if worker.restarting:
+        _begin_anew(worker, link)
     _end(link, leave=options["leave"])
     transport.close()
     log.info("agent.stopped", extra={"node": node.spec.name})
+
+
+def _watch_children() -> None:
+    """Jobs that the program before us started in this process are our children: let them end."""
+    from rota.live.agent import processes, shim
+
+    known = shim.descendants(os.getpid())
+    if known:
+        threading.Thread(
+            target=processes.reap, args=(known,), name="rota-agent-reap", daemon=True
+        ).start()
+
+
+def _begin_anew(worker: "Agent", link: "AgentLink") -> NoReturn:
+    """Put a new program in the place of this one: the version that is installed now."""
+    link.end()
+    worker.rest()
+    logging.getLogger("rota.agent").info("agent.restarts", extra={"node": worker.name})
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - as we were started
 
 
 def _transport(server: str, root: Path, node: str, options: dict[str, Any]) -> "HttpTransport":
@@ -265,7 +315,11 @@ def _node(options: dict[str, Any]) -> "AgentNode":
     from rota.live.agent import machine
     from rota.live.agent.messages import AgentNode
 
-    devices, gpu_type = _gpus(options["gpus"])
+    devices, gpu_type, gpu_mem_gib = _gpus(options["gpus"])
+    if options["gpu_mem_gib"] is not None:
+        gpu_mem_gib = options["gpu_mem_gib"]
+    elif options["sharing"] is None:
+        gpu_mem_gib = 0.0
     spec = NodeSpec(
         name=options["name"] or socket.gethostname(),
         gpus=len(devices),
@@ -273,13 +327,15 @@ def _node(options: dict[str, Any]) -> "AgentNode":
         cpus=machine.cpus() if options["cpus"] is None else options["cpus"],
         mem_gib=machine.mem_gib() if options["mem"] is None else options["mem"],
         labels=tuple(options["label"]),
+        gpu_mem_gib=gpu_mem_gib,
+        sharing=options["sharing"] or "",
     )
     address = options["address"] or _own_address(options["server"])
     return AgentNode(spec, address, tuple(devices))
 
 
-def _gpus(text: str) -> tuple[list[str], str]:
-    """Names for CUDA_VISIBLE_DEVICES, and the type."""
+def _gpus(text: str) -> tuple[list[str], str, float]:
+    """Names for CUDA_VISIBLE_DEVICES, the type, and GiB of memory that each has."""
     from rota.live.agent import machine
 
     if text == "auto":
@@ -289,10 +345,11 @@ def _gpus(text: str) -> tuple[list[str], str]:
                 "--gpus auto: nvidia-smi finds no GPUs on this machine: give --gpus N, or --gpus 0 "
                 "for a node without GPUs"
             )
-        return [gpu.index for gpu in found], machine.gpu_type(found)
+        least_mib = min(gpu.memory_mib for gpu in found)
+        return [gpu.index for gpu in found], machine.gpu_type(found), round(least_mib / 1024, 3)
     if not text.isdecimal():
         raise OptionError(f"--gpus {text!r}: give a number or auto")
-    return [str(number) for number in range(int(text))], ""
+    return [str(number) for number in range(int(text))], "", 0.0
 
 
 def _own_address(server: str) -> str:

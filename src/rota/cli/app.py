@@ -190,6 +190,8 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return FAILED
+    except SystemExit as ended:  # by a signal, or by click when nobody reads what it writes
+        return ended.code if isinstance(ended.code, int) else FAILED
     except Exception as error:  # noqa: BLE001 - the last resort: users never see a traceback
         return _explain(error, debug=_wants_traceback(args))
     return code if isinstance(code, int) else OK

@@ -24,7 +24,7 @@ _FOLDER = click.Path(path_type=Path)
     help="Port on this machine.",
 )  # fmt: skip
 @click.option("--show", is_flag=True, help="Open it in a browser of this machine.")
-@click.option("--wait", is_flag=True, help="RUN is not done yet: show it when it is.")
+@click.option("--wait", is_flag=True, help="RUN is not there yet: show it when it is.")
 @click.option(
     "--seconds", metavar="S", type=Finite(1, 600), default=20.0, show_default=True,
     help="Length of a film.",
@@ -50,7 +50,8 @@ def watch(
     daemon. Two runs play side by side on one clock: the same workload under two policies.
 
     Without -o the page is served on this machine until Ctrl-C; with -o it is a file that needs no
-    network. Space plays and pauses, a point steps to the next decision.
+    network. Space plays and pauses, a point steps to the next decision. A run that `rota simulate`
+    still works on is shown as far as it is, and the page goes on with it.
 
     \b
     Examples:

@@ -19,19 +19,22 @@ from rota.cli.client import (
     stopping,
 )
 from rota.cli.show import FORMAT, emit, listing
-from rota.core.errors import RotaError
+from rota.core.errors import OptionError, RotaError
 from rota.core.words import duration
-from rota.wire import NodeInfo, QueueInfo
+from rota.wire import NewRestart, NodeInfo, QueueInfo, RestartInfo
 
 if TYPE_CHECKING:
     from rota.sdk import Client
 
 _SPARE_OF_NODES = ("mem_gib", "cpus", "type", "jobs")
 _SPARE_OF_QUEUES = ("parent", "weight", "limit", "held", "quota")
+_RESTART_LOOK_S = 0.5
 _NODE = click.argument("node", metavar="NODE", shell_complete=complete_nodes)
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[rm NODE... | history NODE]")
+@click.group(
+    invoke_without_command=True, subcommand_metavar="[rm NODE... | history NODE | restart NODE...]"
+)
 @WATCH
 @INTERVAL
 @FORMAT
@@ -40,7 +43,7 @@ _NODE = click.argument("node", metavar="NODE", shell_complete=complete_nodes)
 def nodes(
     ctx: click.Context, /, *, server: str | None, token_file: str | None, **values: Any
 ) -> None:
-    """List the nodes and what is free on them, or remove some.
+    """List the nodes and what is free on them; remove some, or restart their agents.
 
     \b
     Examples:
@@ -121,6 +124,102 @@ def history(
     listing(rows, "table")
     if not found:
         click.echo("nothing has happened to it", err=True)
+
+
+@nodes.command()
+@click.argument("node", metavar="[NODE]...", nargs=-1, shell_complete=complete_nodes)
+@click.option("--all", "every", is_flag=True, help="The agents of all nodes that are in contact.")
+@click.option("--max-unavailable", metavar="N", type=click.IntRange(min=1), default=1,
+              show_default=True, help="So many agents may be away at the same time.")  # fmt: skip
+@click.option("--timeout", metavar="T", default="2m", show_default=True,
+              help="An agent that is not back by then stops it all.")  # fmt: skip
+@click.option("--reason", metavar="TEXT", default="", help="For the log.")
+@click.option("--detach", is_flag=True, help="Do not wait: see --status later.")
+@click.option("--status", is_flag=True, help="Only show how far it is, or how the last one ended.")
+@click.option("--stop", is_flag=True, help="Restart no more of them.")
+@FORMAT
+@server_options
+@click.pass_obj
+def restart(
+    above: tuple[str | None, str | None],
+    /,
+    *,
+    node: tuple[str, ...],
+    server: str | None,
+    token_file: str | None,
+    **values: Any,
+) -> int:
+    """Restart the agents of NODEs (n0 n1, or n[0-3]) one after the other; jobs run on.
+
+    An agent replaces itself by the version that is installed now, takes over the jobs of its
+    machine and reports back; then it is the next one's turn. If one does not come back, nothing
+    more is restarted. A daemon that is killed meanwhile goes on where it was.
+
+    \b
+    Examples:
+      rota nodes restart --all --reason "version 0.4"
+      rota nodes restart n[0-7] --max-unavailable 2
+      rota nodes restart --status
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.core.hostlist import expand
+    from rota.jobfile.quantities import duration_s
+
+    output = values["output"]
+    with connect(server or above[0], token_file or above[1]) as rota:
+        if values["status"] or values["stop"]:
+            if node or values["every"]:
+                raise OptionError("--status and --stop are for the whole restart: name no nodes")
+            _show_restart(
+                rota.stop_restart() if values["stop"] else rota.restart_progress(), output
+            )
+            return 0
+        if bool(node) == values["every"]:
+            raise OptionError("say whose agents: either NODEs or --all")
+        asked = NewRestart(
+            nodes=[name for text in node for name in expand(text, OptionError)],
+            max_unavailable=values["max_unavailable"],
+            timeout_s=duration_s(values["timeout"], "--timeout"),
+            reason=values["reason"],
+        )
+        begun = rota.begin_restart(asked)
+        if not values["detach"]:
+            begun = _follow_restart(rota, begun)
+        _show_restart(begun, output)
+    return 1 if begun.state in ("failed", "stopped") else 0
+
+
+def _follow_restart(rota: "Client", known: RestartInfo) -> RestartInfo:
+    """Tell of each agent as it comes back, until it is over."""
+    import time
+
+    told: set[str] = set()
+    while True:
+        for each in known.nodes:
+            if each.state == "done" and each.node not in told:
+                told.add(each.node)
+                click.echo(
+                    f"node {clean(each.node)}: restarted ({len(told)} of {len(known.nodes)})",
+                    err=True,
+                )
+        if known.state != "going":
+            return known
+        time.sleep(_RESTART_LOOK_S)
+        known = rota.restart_progress()
+
+
+def _show_restart(known: RestartInfo, output: str) -> None:
+    import msgspec
+
+    if output != "table":
+        emit(msgspec.to_builtins(known), output)
+        return
+    rows = [
+        {"node": clean(each.node), "agent": each.state, "why": clean(each.why) or "-"}
+        for each in known.nodes
+    ]
+    listing(rows, "table", spare=("why",))
+    why = f": {clean(known.why)}" if known.why else ""
+    click.echo(f"rolling restart: {known.state}{why}", err=True)
 
 
 def _list(rota: "Client", *, watch: bool, interval: float, output: str) -> None:

@@ -46,6 +46,8 @@ _JOB = (
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
     click.option("--time", metavar="T",
                  help="... that is expected to run so long, or has this limit: 2h."),
+    click.option("--image", metavar="I",
+                 help="... in a container, so on nodes that run images only (of a daemon)."),
     click.option("--user", metavar="U", help="... of this user (beside Slurm)."),
 )  # fmt: skip
 _SIDE = (
@@ -119,6 +121,11 @@ class OutlookQuestion:
             raise click.UsageError("--slurm has no SNAPSHOT or URL: rota when JOB --slurm DIR")
         if self.slurm is None and any(self.values[key] for key in ("save", "at", "tz")):
             raise click.UsageError("--save, --at and --tz belong to --slurm")
+        if self.values["image"] and (self.slurm is not None or self.frozen):
+            raise click.UsageError(
+                "--image needs a daemon, which knows the nodes that run containers: leave it out "
+                "with --slurm and with a SNAPSHOT"
+            )
         if not self.frozen and (self.values["with_arrivals"] or self.values["exact"]):
             raise click.UsageError(
                 "--with-arrivals and --exact need a snapshot: rota when SNAPSHOT JOB"
@@ -169,7 +176,9 @@ class OutlookQuestion:
 
 def _described(values: Mapping[str, Any]) -> "JobFile | None":
     """The job that the options describe."""
-    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "time")
+    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "time", "image")
+    if values["image"] == "":
+        raise InputError("--image is '': give one, or leave the option out")
     if all(values[key] is None for key in keys):
         return None
     from rota.jobfile.check import check
@@ -190,6 +199,7 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
         nodes=values["nodes"] or 1,
         queue=values["queue"] or "",
         estimate=values["time"],
+        image=values["image"] or "",
     )
     check(job)
     return job
@@ -224,6 +234,7 @@ def when(
       rota when 17
       rota when resnet-50 --runs 100 -o json
       rota when --gpus 16 --queue research
+      rota when --gpus 1 --image docker.io/pytorch/pytorch:latest
       rota when out/snapshot.rota 17
       rota when out/snapshot.rota 17 --exact --with-arrivals
       rota when 4711 --slurm live

@@ -93,6 +93,20 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
         "May be repeated.",
     ),
     click.option(
+        "--maintenance",
+        metavar="M",
+        multiple=True,
+        help="What if nodes had been out of use for a time: nodes=n[0-3],start=8h,for=2h, counted "
+        "from the beginning of the log. May be repeated.",
+    ),
+    click.option(
+        "--reserve",
+        metavar="R",
+        multiple=True,
+        help="What if nodes had been for a user or queue alone: gpus=16,start=8h,for=1d,user=ann "
+        "(or nodes=..., queue=...). May be repeated.",
+    ),
+    click.option(
         "--also",
         metavar="FILE",
         multiple=True,
@@ -114,7 +128,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     second. Then several policies run the same jobs on the same machines, and the one that comes
     closest to what happened is the model of today; how close it is is printed and decides how far
     to trust the rest. What would happen otherwise (--policy, --add-nodes, --remove, --quota,
-    --also) is compared with that model, not with what happened.
+    --maintenance, --also, ...) is compared with that model, not with what happened.
 
     \b
     Examples:
@@ -124,6 +138,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
       rota replay jobs.txt --nodes nodes.txt --quota vision=64 -o quota
       rota replay jobs.txt --nodes nodes.txt --guarantee vision=64 -o guarantee
       rota replay jobs.txt --nodes nodes.txt --more research=32 -o more-gpus
+      rota replay jobs.txt --nodes nodes.txt --maintenance 'nodes=a[001-008],start=1d,for=8h' -o pdu
       rota replay jobs.txt --nodes nodes.txt --also new-group.csv@gpu -o group
       rota replay pods.json --nodes nodes.json --model fifo-skip -o out
     """  # noqa: D301 - \b keeps click from wrapping the lines
@@ -141,6 +156,8 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
         also=values["also"],
         guarantees=tuple(parse_quota(text) for text in values["guarantee"]),
         more=tuple(parse_quota(text) for text in values["more"]),
+        maintenance=values["maintenance"],
+        reserve=values["reserve"],
     )
     asked = asked_of(log, values, changes=changes, policies=values["policy"])
     bar = ProgressBar("replaying")

@@ -61,6 +61,7 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
       rota simulate jobs.csv --cluster 32x8 --policy fifo --costs pollux30 --round 60 -o out
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.study.folder import RUN_FILES, OutputFolder
+    from rota.study.follow import LiveLog
     from rota.study.output import write_run
     from rota.study.resume import Freeze
     from rota.study.run import simulate as run
@@ -70,12 +71,13 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
     config = _config(resume, values)
     if snapshot is not None and at_s is None:
         raise OptionError("--snapshot FILE says where: say when with --snapshot-at T")
-    with OutputFolder(output, force=force, own=(*RUN_FILES, SNAPSHOT)) as folder:
+    own = (*RUN_FILES, SNAPSHOT)
+    with LiveLog(output, config) as live, OutputFolder(output, force=force, own=own) as folder:
         freeze = None
         if at_s is not None:
             freeze = Freeze(at_s, snapshot or folder.path / SNAPSHOT)
         with ProgressBar(config.policy) as bar:
-            result = run(config, bar, freeze=freeze, resume=resume)
+            result = run(config, bar, freeze=freeze, resume=resume, live=live)
         summary = write_run(result, folder.path, ["rota", *sys.argv[1:]])
     warn_about(result.warnings)
     if as_json:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 COMMAND = "rota.submit.command"
 OPTIONS = {
     "queue": "queue", "name": "name", "gpu_type": "resources.gpu_type", "nodes": "nodes",
-    "cpus": "resources.cpus", "mem": "resources.mem", "priority": "priority",
+    "cpus": "resources.cpus", "mem": "resources.mem", "gpu_mem_gib": "resources.gpu_mem_gib",
+    "priority": "priority",
     "time": "time_limit", "retries": "retries", "array": "array", "image": "image",
 }  # fmt: skip
 LISTS = {
@@ -31,6 +32,7 @@ LISTS = {
     "notify": "notify", "notify_on": "notify_on",
 }  # fmt: skip
 """Options, and the keys of a job file that they set."""
+NEVER_EMPTY = ("image", "time", "array")
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
 
 
@@ -56,6 +58,8 @@ class WithCommand(click.Command):
 @click.option("--nodes", metavar="N", help="Nodes, each with what is asked for.")
 @click.option("--cpus", metavar="N", help="CPUs (per node).")
 @click.option("--mem", metavar="M", help="Memory (per node): GiB, or 64GB, 512M.")
+@click.option("--gpu-mem-gib", metavar="M", help="GPU memory in GiB, of each GPU or of its part of "
+              "one: jobs that share a GPU fit into it together.")  # fmt: skip
 @click.option("--image", metavar="I", help="Run it in a container: docker.io/library/python:3.12, "
               "the path of a folder or of a .sif file.")  # fmt: skip
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Variable; may be repeated.")
@@ -186,6 +190,9 @@ def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]"
     from rota.jobfile.check import check
     from rota.jobfile.plain import with_values
 
+    for option in NEVER_EMPTY:
+        if values.get(option) == "":  # of a variable that is not set: it would be without, unsaid
+            raise InputError(f"--{option} is '': give one, or leave the option out")
     settings = []
     if values.get("gpus") is not None:
         settings.append(f"resources.gpus={_gpus(values['gpus'])}")

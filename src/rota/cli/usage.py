@@ -70,7 +70,7 @@ def usage(log: str, output: str, **values: Any) -> int:
     from rota.cli.show import warn
     from rota.study.replay.changes import parse_quota
     from rota.study.replay.sizing import parse_price
-    from rota.study.usage import UsageQuestion, fold_usage, next_month, over_budget
+    from rota.study.usage import UsageQuestion, fold_usage, next_month, over_budget, unsaid
     from rota.traces.read import read_trace
 
     days = {key: values[key].date() for key in ("since", "until") if values[key] is not None}
@@ -85,14 +85,15 @@ def usage(log: str, output: str, **values: Any) -> int:
     by = tuple(dict.fromkeys(values["by"]))
     question = UsageQuestion(by=by, prices=prices, budgets=budgets, **days)
     with run_folder(log) as path:
-        found = fold_usage(read_trace(path, values["format"]), question)
+        imported = read_trace(path, values["format"])
+        found = fold_usage(imported, question)
     if output == "csv":
         click.echo(found.write_csv(), nl=False)
     elif output != "table":
         listing(found.to_dicts(), output)
     else:
         _show(found, question.by)
-    said = over_budget(found)
+    said = [(text, False) for text in unsaid(imported, question)] + over_budget(found)
     names = {str(row[key]) for key in by for row in found.iter_rows(named=True)}
     said += [(f"{name}: used nothing: is it the right name?", False)
              for name, _ in budgets if name not in names]  # fmt: skip

@@ -1,6 +1,7 @@
 """Who may enter the queue at all."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -8,6 +9,21 @@ from rota.core.policy import Params
 from rota.core.reasons import Reason
 from rota.core.state import Stateful
 from rota.core.view import View
+
+
+class BudgetUse(NamedTuple):
+    """What a payer (a queue, a user, a group) has used of a budget, with what runs now."""
+
+    of: str  # which kind of payer
+    name: str
+    used_gpu_s: float
+    budget_gpu_s: float
+    until_s: float = INF  # when it begins anew
+
+    @property
+    def share(self) -> float:
+        """1: all of it is used."""
+        return self.used_gpu_s / self.budget_gpu_s
 
 
 class Admission(Stateful):
@@ -38,6 +54,10 @@ class Admission(Stateful):
     def why(self, job: Job, view: View) -> str:  # noqa: ARG002 - part of the interface
         """What a job that it holds waits for, in words; empty: the reason says it all."""
         return ""
+
+    def budgets(self, view: View, now_s: float) -> Sequence[BudgetUse]:  # noqa: ARG002 - part of the interface
+        """What was used of budgets by now, if it has any."""
+        return ()
 
     def tick(self, view: View) -> bool:  # noqa: ARG002 - part of the interface
         """Told the time before anything else, if it is `timed`: are held jobs to be asked again?"""

@@ -8,17 +8,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from rota.core.admission import BudgetUse
 from rota.core.events import INF
 from rota.core.words import counted, duration
 
 STARVED, IDLE, PREEMPTS, NEVER, LIMIT = "starved", "idle-quota", "preempts", "never", "limit"
-KINDS = (STARVED, IDLE, PREEMPTS, NEVER, LIMIT)
+BUDGET = "budget"
+KINDS = (STARVED, IDLE, PREEMPTS, NEVER, LIMIT, BUDGET)
 FEW = 3
 _LEAST = 0.05  # GPUs: less is rounding
 _MUCH = 0.25  # of all preemptions
 _SOME = 3  # preemptions
 _NEARLY = 0.9  # of a limit of jobs
 _HALF = 0.5
+WARN_FROM = 0.8  # of a budget
+_HOUR_S = 3_600.0
 
 
 class QueueFacts(msgspec.Struct, kw_only=True):
@@ -43,6 +47,7 @@ class AuditFacts(msgspec.Struct, kw_only=True):
     never: dict[str, str] = {}  # jobs that can never start, and why
     preemptions: dict[str, int] = {}  # by whom they were caused
     users: dict[str, tuple[int, int]] = {}  # unfinished jobs, and how many are allowed
+    budgets: list[BudgetUse] = []
     averaged: bool = False  # means over a log
 
 
@@ -62,6 +67,7 @@ def find(facts: AuditFacts) -> list[Finding]:
         *_starved(facts),
         *_never(facts.never),
         *_limits(facts),
+        *_budgets(facts.budgets),
         *_idle(facts),
         *_preempting(facts.preemptions),
     ]
@@ -173,3 +179,26 @@ def _limits(facts: AuditFacts) -> Iterable[Finding]:
                 remedy=f"raise max_jobs: `rota user set {user} --max-jobs N`",
                 numbers={"jobs": jobs, "max_jobs": allowed},
             )
+
+
+def budget_told(use: BudgetUse) -> str:
+    """`queue 'vision' has used 82 of 100 GPU-hours (82%)`."""
+    used, budget = use.used_gpu_s / _HOUR_S, use.budget_gpu_s / _HOUR_S
+    return (
+        f"{use.of} {use.name!r} has used {used:,.3g} of {budget:,.6g} GPU-hours of its budget "
+        f"({use.share:.0%})"
+    )
+
+
+def _budgets(budgets: Iterable[BudgetUse]) -> Iterable[Finding]:
+    for use in sorted(budgets, key=lambda use: (-use.share, use.name)):
+        if use.share >= WARN_FROM:
+            yield Finding(
+                kind=BUDGET,
+                subject=use.name,
+                text=budget_told(use),
+                remedy="raise it (admission: budget:of=NAME:GPU_HOURS), or tell its users: what "
+                "does not fit any more is held",
+                numbers={"used_gpu_h": use.used_gpu_s / _HOUR_S,
+                         "budget_gpu_h": use.budget_gpu_s / _HOUR_S},
+            )  # fmt: skip

@@ -47,13 +47,33 @@ def quantity(value: Any) -> float:
 def unreadable(amounts: Mapping[str, Any]) -> str:
     """The first GPU, CPU or memory whose amount is no quantity, or less than none; empty: none."""
     for name, value in amounts.items():
-        if not (name in ("cpu", "memory", *GPUS) or name.startswith(INTEL) or MIG.fullmatch(name)):
+        if name not in ("cpu", "memory") and not is_gpu(name):
             continue
         match = _QUANTITY.fullmatch(str(value).strip())
         nothing = value is None or (match and float(match[1]) == 0)
         if not nothing and not quantity(value):
             return name
     return ""
+
+
+def is_gpu(name: str) -> bool:
+    """Is it a resource that stands for GPUs, or for parts of them?"""
+    return name in GPUS or name.startswith(INTEL) or MIG.fullmatch(name) is not None
+
+
+def pod_gpus(spec: Mapping[str, Any]) -> dict[str, float]:
+    """What a pod asks for of every resource that stands for GPUs: `nvidia.com/mig-1g.5gb`."""
+    found: dict[str, float] = {}
+    for key in ("containers", "initContainers"):
+        sums: dict[str, float] = {}
+        for container in parts(spec, key):
+            for name, value in container_resources(container).items():
+                if is_gpu(name) and quantity(value):
+                    amount, before = quantity(value), sums.get(name, 0.0)
+                    sums[name] = before + amount if key == "containers" else max(before, amount)
+        for name, amount in sums.items():
+            found[name] = max(found.get(name, 0.0), amount)
+    return found
 
 
 def gpus_of(amounts: Mapping[str, Any], mig: str) -> float:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from rota.core.admission import BudgetUse
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes, Wake
 from rota.core.events import INF, Event
@@ -286,6 +287,10 @@ class Scheduler(Protocol):
     def why_held(self, job: Job, view: View) -> str:  # noqa: ARG002
         """What a job that is kept out of the queue waits for; empty: the reason says it all."""
         return ""
+
+    def budgets(self, view: View, now_s: float) -> Sequence[BudgetUse]:  # noqa: ARG002
+        """What was used of budgets, if there are any."""
+        return ()
 
     def explained_shapes(self) -> Sequence[int]:
         """Shapes for which a reason is in force in the log."""

@@ -108,6 +108,7 @@ class Topology:
         self.pools: tuple[Vertex, ...] = ()
         self.signals: dict[str, Signal] = {}  # by name
         self.guests: list[tuple[Signal, tuple[str, ...]]] = []  # as many of these nodes are there
+        self.planned: list[Mapping[str, str]] = []  # windows of simulations, see `core.windows`
         self.specs: tuple[NodeSpec, ...] = ()
         self.kinds: dict[str, ResourceKind] = {kind.name: kind for kind in (*BUILT_IN, *kinds)}
         """What there is to know of every kind of resource that may be asked for here."""
@@ -194,8 +195,13 @@ class Topology:
                 raise ClusterSpecError(
                     f"node {spec.name!r}: sharing is {mode!r}: it is one of {', '.join(MODES)}"
                 )
-            if mode == MIG:
-                mig_profiles(spec.gpu_type)
+            if mode == MIG and spec.gpus:
+                try:
+                    mig_profiles(spec.gpu_type)
+                except ClusterSpecError as error:
+                    raise ClusterSpecError(
+                        f"node {spec.name!r}: sharing is mig: {error}"
+                    ) from error
         for kind, amount in spec.resources:
             if kind not in self.kinds:
                 raise ClusterSpecError(

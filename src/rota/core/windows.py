@@ -20,7 +20,9 @@ from rota.core.errors import OptionError, RotaError
 from rota.core.events import INF
 from rota.core.hostlist import expand
 from rota.core.reasons import Reason
+from rota.core.registry import unknown
 from rota.core.spec import BAR, JobSpec, Request
+from rota.core.tenants import TenantTree
 from rota.core.topology import Topology, Vertex
 from rota.core.words import duration
 
@@ -113,10 +115,14 @@ def reason_of(labels: Iterable[str]) -> Reason:
 
 
 class WindowText(msgspec.Struct):
-    """A window as options of a command have it: `nodes=n[0-3],start=2h,for=4h,user=ann`."""
+    """A window as options of a command have it: `nodes=n[0-3],start=2h,for=4h,user=ann`.
+
+    `where`: what errors name, the option or the place in a file.
+    """
 
     kind: Kind
-    values: dict[str, str]
+    values: Mapping[str, str]
+    where: str
 
     @classmethod
     def read(cls, kind: Kind, text: str) -> "WindowText":
@@ -134,13 +140,20 @@ class WindowText(msgspec.Struct):
                 several = f", several as {key}=a+b" if key in ("user", "queue") else ""
                 raise OptionError(f"{option} {text}: {key} is there twice: give it once{several}")
             values[key] = value.strip()
-        if "nodes" in values and "gpus" in values:
-            raise OptionError(f"{option} {text}: nodes and gpus exclude each other: give one")
-        return cls(kind, values)
+        return cls(kind, values, option)
+
+    @classmethod
+    def declared(cls, values: Mapping[str, str]) -> "WindowText":
+        """From a cluster file: with `kind` and `where` among the values."""
+        kind: Kind = "maintenance" if values["kind"] == "maintenance" else "reservation"
+        rest = {key: value for key, value in values.items() if key not in ("kind", "where")}
+        return cls(kind, rest, values["where"])
 
     def window(self, topology: Topology, number: int, others: Iterable[NodeWindow]) -> NodeWindow:
         """The window on these nodes."""
-        values, option = self.values, OPTIONS[self.kind]
+        values, option = self.values, self.where
+        if "nodes" in values and "gpus" in values:
+            raise OptionError(f"{option}: nodes and gpus exclude each other: give one")
         if "start" not in values:
             raise OptionError(f"{option}: start is missing: say when, e.g. {EXAMPLES[self.kind]}")
         start_s = seconds(values["start"], f"{option} start")
@@ -231,6 +244,27 @@ def check(
     if (window.kind == "reservation") != owned:
         whom = "is for nobody: give user= or queue=" if not owned else "admits nobody"
         raise error(f"{name} {whom}")
+
+
+def with_queues_below(
+    window: NodeWindow,
+    tenants: TenantTree,
+    seen: Collection[str] = (),
+    error: type[RotaError] = OptionError,
+) -> NodeWindow:
+    """The same, for the queues that are declared below its own, too.
+
+    A queue that nobody knows is a typing error, where there are names to compare it with: those
+    that are declared, and those of jobs (`seen`).
+    """
+    known = sorted({*tenants.names, *filter(None, seen)})
+    queues: list[str] = []
+    for queue in window.queues:
+        if known and not any(name == queue or name.startswith(f"{queue}/") for name in known):
+            raise error(f"{window.kind} {window.name}: {unknown('queue', queue, known)}")
+        below = [name for name in tenants.names if queue in (t.name for t in tenants.path(name))]
+        queues += [queue, *below]
+    return msgspec.structs.replace(window, queues=tuple(dict.fromkeys(queues)))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -70,10 +70,12 @@ def acts_of(inputs: Iterable[Input], owners: Mapping[int, str]) -> Iterator[tupl
                 continue
 
 
-def broken_at(lines: Iterable[AuditLine]) -> int:
-    """The number of the first line that does not follow from the one before it; 0: all do."""
-    before = BEGINNING
-    for number, line in enumerate(lines, 1):
+def broken_at(lines: Iterable[AuditLine], before: str = BEGINNING, first: int = 1) -> int:
+    """The number of the first line that does not follow from the one before it; 0: all do.
+
+    Lines from number `first` on; `before` is the digest of the line before it.
+    """
+    for number, line in enumerate(lines, first):
         told = _digest(before, line.number, line.at_unix, line.actor, line.act)
         if line.number != number or line.digest != told:
             return number

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rota.core.errors import InputError, RotaError
+from rota.daemon.budgets import MARK
 from rota.daemon.periodic import PeriodicThread
 from rota.daemon.settings import NotifySettings
 from rota.jobfile.check import NOTIFY_EVENTS
@@ -60,6 +61,7 @@ class Delivery(msgspec.Struct):
     event: str
     job: str
     at: float
+    text: str = ""  # of what is not about a job
     tries: int = 0
     next_unix: float = 0.0
 
@@ -121,6 +123,19 @@ def refuse_targets(jobs: Iterable[JobFile], settings: NotifySettings) -> None:
                 raise InputError(
                     f"notify {target[:60]!r}: no mail relay is configured: notify.relay"
                 )
+
+
+def check_budget_targets(settings: NotifySettings) -> None:
+    """Raise for those who could not be told of budgets."""
+    for target in settings.budgets:
+        if not allowed(target, settings):
+            known = ", ".join([*settings.webhooks, *settings.allow]) or "none"
+            raise InputError(
+                f"notify.budgets: {target[:60]!r} is neither in notify.webhooks nor in "
+                f"notify.allow: {known}"
+            )
+        if target.startswith(MAILTO) and not settings.relay:
+            raise InputError(f"notify.budgets: {target[:60]!r}: no mail relay: set notify.relay")
 
 
 def allowed(target: str, settings: NotifySettings) -> bool:
@@ -188,6 +203,7 @@ class Notifier:
                 and not (row.event == "stop" and row.other == BY_REQUEST)
                 for delivery in self._messages(OF_ROWS[row.event], row.job, str(row.number), row.at)
             ]
+            found += [each for row in rows for each in self._of_budgets(row)]
             self.state.after = rows[-1].number
             self._add(found)
             self._keep()
@@ -200,6 +216,19 @@ class Notifier:
             Delivery(f"{self._store.id}-{number}-{place}", target, event, job, at)
             for place, target in enumerate(targets)
         ]
+
+    def _of_budgets(self, row: Event) -> list[Delivery]:
+        """A line of the log that says how much of a budget is used."""
+        text = row.text or ""
+        if row.job is not None or not text.startswith(MARK):
+            return []
+        return [
+            Delivery(
+                f"{self._store.id}-{row.number}-{place}", target, "budget", "", row.at,
+                text.removeprefix(MARK),
+            )
+            for place, target in enumerate(self._settings.budgets)
+        ]  # fmt: skip
 
     def _wishes(self, job: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """To whom messages about a job go, and about what."""
@@ -274,11 +303,17 @@ class Notifier:
         """Deliver it; why that was not possible, without anything secret."""
         if not allowed(delivery.target, self._settings):
             return "its target is not allowed any more"
-        try:
-            job = self._source.job(delivery.job, self._actor)
-        except RotaError as error:
-            return str(error)
-        content = content_of(delivery, job)
+        if delivery.job:
+            try:
+                job = self._source.job(delivery.job, self._actor)
+            except RotaError as error:
+                return str(error)
+            content = content_of(delivery, job)
+        else:
+            content = {
+                "id": delivery.id, "event": delivery.event, "at": delivery.at,
+                "text": delivery.text,
+            }  # fmt: skip
         try:
             if delivery.target.startswith(MAILTO):
                 send_mail(delivery.target.removeprefix(MAILTO), content, self._settings)
@@ -324,8 +359,10 @@ def content_of(delivery: Delivery, job: JobInfo) -> dict[str, Any]:
 def send_mail(address: str, content: dict[str, Any], settings: NotifySettings) -> None:
     """Hand a message to the relay."""
     mail = EmailMessage()
-    title = " ".join(f"{content['job']} {content['name']} {WORDS[content['event']]}".split())
-    mail["Subject"] = f"[rota] job {title}"
+    title = content["text"]
+    if "job" in content:
+        title = f"job {content['job']} {content['name']} {WORDS[content['event']]}"
+    mail["Subject"] = f"[rota] {' '.join(title.split())}"
     mail["From"], mail["To"] = settings.mail_from, address
     digest = hashlib.sha256(content["id"].encode()).hexdigest()[:32]
     mail["Message-ID"] = f"<{digest}@rota>"

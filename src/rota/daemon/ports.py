@@ -23,6 +23,7 @@ from rota.wire import (
     PAGE,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -37,6 +38,7 @@ from rota.wire import (
     LoginStart,
     MadeSession,
     NewPerson,
+    NewRestart,
     NewWindow,
     NodeEvent,
     NodeInfo,
@@ -44,6 +46,7 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    RestartInfo,
     SecretInfo,
     SessionInfo,
     TokenInfo,
@@ -54,8 +57,127 @@ from rota.wire import (
 )
 
 
+class IdentityService(Protocol):
+    """Who may come in, as the API sees it."""
+
+    # --- tokens ----------------------------------------------------------------------------------
+
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
+        ...
+
+    def recognise(self, certificate: str) -> Actor | None:
+        """Whose certificate has this SHA-256? TLS has checked that they have its key."""
+        ...
+
+    def authority(self) -> str:
+        """The certificate of the daemon's own authority (PEM); NotFoundError if it has none."""
+        ...
+
+    def invite(self, node: str, valid_s: float, actor: Actor) -> str:
+        """A code with which one machine may join once, as this node."""
+        ...
+
+    def join(self, secret: str, node: str, csr: str = "") -> Membership:
+        """Exchange the secret of a code for the node's own credential."""
+        ...
+
+    def renew_certificate(self, csr: str, actor: Actor) -> Membership:
+        """Another certificate for a node that has joined."""
+        ...
+
+    def prove(self, label: str, nonce: str, port: int) -> str:
+        """The proof that we know the token with this label; empty if we do not."""
+        ...
+
+    def create_token(
+        self, name: str, role: str, actor: Actor, *, user: str = "", valid_s: float | None = None
+    ) -> str:
+        """A new token; only its hash is kept. `user`: the person whose it is."""
+        ...
+
+    def tokens(self) -> list[TokenInfo]:
+        """Names and roles."""
+        ...
+
+    def revoke_token(self, name: str, actor: Actor) -> None:
+        """It is worth nothing from now on."""
+        ...
+
+    # --- people ----------------------------------------------------------------------------------
+
+    def account(self, actor: Actor) -> Actor | None:
+        """Somebody whom the machine knows by this name; None: they are disabled."""
+        ...
+
+    def people(self) -> list[Person]:
+        """Everybody, by name."""
+        ...
+
+    def add_person(self, new: NewPerson, actor: Actor) -> Person:
+        """Somebody who may use the cluster; a token of their name is theirs from now on."""
+        ...
+
+    def change_person(self, name: str, change: PersonChange, actor: Actor) -> Person:
+        """Let some things be different; None where the configuration shall say it."""
+        ...
+
+    def allow_person(self, name: str, actor: Actor, *, allowed: bool) -> Person:
+        """Let somebody in, or end what their tokens and sessions are good for, at once."""
+        ...
+
+    def person_actor(self, name: str) -> Actor | None:
+        """What a person is at present; None: they are disabled."""
+        ...
+
+    def sessions(self) -> list[SessionInfo]:
+        """Sessions of people that are not over, those of browsers excepted."""
+        ...
+
+    def end_session(self, session: str, actor: Actor) -> bool:
+        """End one, by id; False if there is none."""
+        ...
+
+    def keep_browser(self, browser: KeptBrowser) -> None:
+        """Let a browser come again with its key, after a restart too."""
+        ...
+
+    def kept_browser(self, key: str) -> KeptBrowser | None:
+        """The browser that has this key, if it may come again."""
+        ...
+
+    def forget_browser(self, session: str) -> None:
+        """A browser's session was ended, by its id."""
+        ...
+
+    def begin_session(self, name: str, seconds: float) -> MadeSession:
+        """Somebody has shown who they are."""
+        ...
+
+    def begin_login(self, redirect: str) -> LoginStart:
+        """Where a browser has to go to show who somebody is; NotFoundError: there is no provider.
+
+        `redirect`: where the identity provider sends it back to.
+        """
+        ...
+
+    @property
+    def session_s(self) -> float:
+        """How long somebody stays logged in."""
+        ...
+
+    def finish_login(self, answer: LoginAnswer, issuer: str = "") -> Person:
+        """Who it is, whom the identity provider has recognised; ForbiddenError: nobody of ours."""
+        ...
+
+
 class Service(Protocol):
     """The daemon as the API sees it."""
+
+    @property
+    def identities(self) -> IdentityService:
+        """People, tokens and sessions."""
+        ...
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -208,6 +330,18 @@ class Service(Protocol):
         """Give one up, or end it early."""
         ...
 
+    def begin_restart(self, asked: NewRestart, actor: Actor) -> RestartInfo:
+        """Let agents begin anew, one after the other."""
+        ...
+
+    def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        ...
+
+    def stop_restart(self, actor: Actor) -> RestartInfo:
+        """Let no more agents begin anew."""
+        ...
+
     def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         ...
@@ -222,6 +356,10 @@ class Service(Protocol):
 
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+        ...
+
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
         ...
 
     def queues(self) -> list[QueueInfo]:
@@ -266,116 +404,6 @@ class Service(Protocol):
         """Block until there are rows after this number; False after the timeout."""
         ...
 
-    # --- tokens ----------------------------------------------------------------------------------
-
-    def holder(self, digest: str) -> Actor | None:
-        """Whose token has this digest?"""
-        ...
-
-    def recognise(self, certificate: str) -> Actor | None:
-        """Whose certificate has this SHA-256? TLS has checked that they have its key."""
-        ...
-
-    def authority(self) -> str:
-        """The certificate of the daemon's own authority (PEM); NotFoundError if it has none."""
-        ...
-
-    def invite(self, node: str, valid_s: float, actor: Actor) -> str:
-        """A code with which one machine may join once, as this node."""
-        ...
-
-    def join(self, secret: str, node: str, csr: str = "") -> Membership:
-        """Exchange the secret of a code for the node's own credential."""
-        ...
-
-    def renew_certificate(self, csr: str, actor: Actor) -> Membership:
-        """Another certificate for a node that has joined."""
-        ...
-
-    def prove(self, label: str, nonce: str, port: int) -> str:
-        """The proof that we know the token with this label; empty if we do not."""
-        ...
-
-    def create_token(
-        self, name: str, role: str, actor: Actor, *, user: str = "", valid_s: float | None = None
-    ) -> str:
-        """A new token; only its hash is kept. `user`: the person whose it is."""
-        ...
-
-    def tokens(self) -> list[TokenInfo]:
-        """Names and roles."""
-        ...
-
-    def revoke_token(self, name: str, actor: Actor) -> None:
-        """It is worth nothing from now on."""
-        ...
-
-    # --- people ----------------------------------------------------------------------------------
-
-    def account(self, actor: Actor) -> Actor | None:
-        """Somebody whom the machine knows by this name; None: they are disabled."""
-        ...
-
-    def people(self) -> list[Person]:
-        """Everybody, by name."""
-        ...
-
-    def add_person(self, new: NewPerson, actor: Actor) -> Person:
-        """Somebody who may use the cluster; a token of their name is theirs from now on."""
-        ...
-
-    def change_person(self, name: str, change: PersonChange, actor: Actor) -> Person:
-        """Let some things be different; None where the configuration shall say it."""
-        ...
-
-    def allow_person(self, name: str, actor: Actor, *, allowed: bool) -> Person:
-        """Let somebody in, or end what their tokens and sessions are good for, at once."""
-        ...
-
-    def person_actor(self, name: str) -> Actor | None:
-        """What a person is at present; None: they are disabled."""
-        ...
-
-    def sessions(self) -> list[SessionInfo]:
-        """Sessions of people that are not over, those of browsers excepted."""
-        ...
-
-    def end_session(self, session: str, actor: Actor) -> bool:
-        """End one, by id; False if there is none."""
-        ...
-
-    def keep_browser(self, browser: KeptBrowser) -> None:
-        """Let a browser come again with its key, after a restart too."""
-        ...
-
-    def kept_browser(self, key: str) -> KeptBrowser | None:
-        """The browser that has this key, if it may come again."""
-        ...
-
-    def forget_browser(self, session: str) -> None:
-        """A browser's session was ended, by its id."""
-        ...
-
-    def begin_session(self, name: str, seconds: float) -> MadeSession:
-        """Somebody has shown who they are."""
-        ...
-
     def note(self, text: str) -> None:
         """Write something into the event log and the audit log."""
-        ...
-
-    def begin_login(self, redirect: str) -> LoginStart:
-        """Where a browser has to go to show who somebody is; NotFoundError: there is no provider.
-
-        `redirect`: where the identity provider sends it back to.
-        """
-        ...
-
-    @property
-    def session_s(self) -> float:
-        """How long somebody stays logged in."""
-        ...
-
-    def finish_login(self, answer: LoginAnswer, issuer: str = "") -> Person:
-        """Who it is, whom the identity provider has recognised; ForbiddenError: nobody of ours."""
         ...

@@ -54,6 +54,7 @@ def audit_facts(state: ClusterState, allowed: Mapping[str, int]) -> AuditFacts:
         queues=list(queues.values()),
         never=never,
         preemptions=_preemptions(state),
+        budgets=list(state.engine.scheduler.budgets(view, state.cluster.now_s)),
         users={user: (many, allowed[user]) for user, many in users.items() if user in allowed},
     )
 

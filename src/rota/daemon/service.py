@@ -9,12 +9,11 @@ from time import time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET
 
+from rota.core.admission import BudgetUse
 from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
-    ForbiddenError,
     InputError,
     NotFoundError,
     UnavailableError,
@@ -23,10 +22,10 @@ from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase, Shape
 from rota.core.log import LABELS
 from rota.core.manifest import FileManifest
-from rota.core.membership import Membership
 from rota.core.registry import PLACEMENTS, POLICIES, names
+from rota.core.tenants import TenantTree
 from rota.core.verdict import Verdict
-from rota.core.words import duration, moment
+from rota.core.words import moment
 from rota.daemon.access import check_job, sees_all_jobs, sees_job, sees_submission, submitted_job
 from rota.daemon.board import Board, BoardCut
 from rota.daemon.browsers import Browsers
@@ -34,11 +33,12 @@ from rota.daemon.efficiency import UsageBook, summaries
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
+from rota.daemon.identities import Identities
 from rota.daemon.lanes import LaneBook, shown
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.notify import refuse_targets
-from rota.daemon.oidc import Identity, Provider
+from rota.daemon.oidc import Provider
 from rota.daemon.pictures import (
     JobCondition,
     picture_array,
@@ -49,6 +49,7 @@ from rota.daemon.pictures import (
     tasks_of,
 )
 from rota.daemon.queue_audit import audit_facts
+from rota.daemon.restarts import RollingRestart
 from rota.daemon.secrets import SecretStore
 from rota.daemon.settings import (
     NotifySettings,
@@ -113,6 +114,7 @@ from rota.wire import (
     WHY_JOB,
     Actor,
     ArrayInfo,
+    AuditPage,
     Choices,
     Event,
     Explanation,
@@ -120,23 +122,16 @@ from rota.wire import (
     Forecast,
     FoundJobs,
     JobInfo,
-    KeptBrowser,
     Lanes,
     LanesQuery,
-    LoginAnswer,
-    LoginStart,
-    MadeSession,
-    NewPerson,
+    NewRestart,
     NewWindow,
     NodeEvent,
     NodeInfo,
     Operation,
-    Person,
-    PersonChange,
     QueueInfo,
+    RestartInfo,
     SecretInfo,
-    SessionInfo,
-    TokenInfo,
     TrialAnswer,
     UsageSummary,
     WhatIf,
@@ -192,8 +187,10 @@ class Daemon:
         self.loop = loop
         self.state = loop.state
         self.store = loop.store
-        self.access = tokens
-        self.provider = provider
+        self.identities = Identities(
+            tokens, Browsers(loop.store), note=self.note, last_job=self._last_job,
+            tenants=self._tenants, provider=provider,
+        )  # fmt: skip
         self.started_unix = time()
         self.decision_s = Histogram()
         self.start_s = Histogram()
@@ -211,9 +208,7 @@ class Daemon:
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._lanes = LaneBook(loop.store)
-        self._browsers = Browsers(loop.store)
         self._news = threading.Condition()
-        self._door = threading.Lock()
         self._stopping = threading.Event()
         self._abandoned = False
         self._running = False
@@ -223,6 +218,7 @@ class Daemon:
         self.uploads: UploadStore | None = None
         self.vault: SecretStore | None = None
         self._next_prune_unix = 0.0
+        self.restarts: RollingRestart | None = None  # None: there are no agents
         self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
     # --- life -------------------------------------------------------------------------------------
@@ -356,7 +352,7 @@ class Daemon:
                     )
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         unfinished = self._unfinished(actor, len(jobs))
-        allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
+        allowed = Allowance.of(self._permissions, self.identities.person(actor.name))
         refuse_forbidden(jobs, actor, allowed, engine.view.tenants, unfinished)
         self.on_submit(actor)
         first = journal.next_number()
@@ -383,7 +379,7 @@ class Daemon:
         if actor.role != USER:
             return 0  # nothing depends on it
         known = self._unfinished_at_most.get(actor.name)
-        person = self.access.people.find(actor.name)
+        person = self.identities.person(actor.name)
         if known is None or known + more > Allowance.of(self._permissions, person).max_jobs:
             active = self.state.engine.view.active.values()
             known = sum(
@@ -645,7 +641,7 @@ class Daemon:
 
         def freeze() -> ClusterOutlook:
             engine = self.state.engine
-            allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
+            allowed = Allowance.of(self._permissions, self.identities.person(actor.name))
             refuse_forbidden([job], actor, allowed, engine.view.tenants, 0)
             refuse_impossible([job], self.loop.driver)
             refuse_unlabelled([job], self.state.engine.view.topology)
@@ -659,13 +655,22 @@ class Daemon:
 
         return self._ask(freeze)
 
+    def budgets(self) -> Sequence[BudgetUse]:
+        """What was used of budgets by now."""
+
+        def read() -> Sequence[BudgetUse]:
+            engine = self.state.engine
+            return engine.scheduler.budgets(engine.view, self.state.cluster.now_s)
+
+        return self._ask(read)
+
     def audit(self) -> list[Finding]:
         """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
 
         def facts() -> AuditFacts:
             users = {job.spec.user for job in self.state.engine.view.active.values()}
             allowed = {
-                user: Allowance.of(self._permissions, self.access.people.find(user)).max_jobs
+                user: Allowance.of(self._permissions, self.identities.person(user)).max_jobs
                 for user in users
             }
             return audit_facts(self.state, allowed)
@@ -909,6 +914,32 @@ class Daemon:
         window = state.windows[name]
         return picture_window(window, state.engine.view, state.cluster.now_s, self.store.epoch_unix)
 
+    def begin_restart(self, asked: NewRestart, actor: Actor) -> RestartInfo:
+        """Let agents begin anew, one after the other."""
+
+        def check() -> None:
+            for name in asked.nodes:
+                self._known_node(name)
+
+        self._ask(check)
+        return self._known_restarts().begin(asked, actor)
+
+    def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        return self._known_restarts().progress()
+
+    def stop_restart(self, actor: Actor) -> RestartInfo:
+        """Let no more agents begin anew."""
+        return self._known_restarts().give_up(actor)
+
+    def _known_restarts(self) -> RollingRestart:
+        if self.restarts is None:
+            raise ConflictError(
+                f"the backend {self.loop.driver.name!r} has no agents of Rota that could be "
+                f"restarted: use the means of that backend"
+            )
+        return self.restarts
+
     def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         epoch = self.store.epoch_unix
@@ -926,7 +957,7 @@ class Daemon:
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""
         self._do(lambda: self._remove_node(node, actor))
-        self.access.release(node)
+        self.identities.release(node)
 
     def _remove_node(self, name: str, actor: Actor) -> tuple[list[Input], Callable[[], None]]:
         """Its number stays, for the log."""
@@ -1073,6 +1104,10 @@ class Daemon:
             )
         ]  # fmt: skip
 
+    def audit_log(self, after: int | None, limit: int) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
+        return self.store.audit_page(after, limit)
+
     def wait_events(self, after: int, timeout_s: float) -> bool:
         """Block until there are rows after this number; False after the timeout."""
         with self._news:
@@ -1087,59 +1122,9 @@ class Daemon:
         """The whole log, and what it was made with."""
         return self._ask(lambda: ExportCut.of(self.loop)).export(self.store)
 
-    # --- tokens -----------------------------------------------------------------------------------
+    # --- for those who come in --------------------------------------------------------------------
 
-    def authenticate(self, token: str) -> Actor | None:
-        """Whose token is it?"""
-        return self.access.authenticate(token)
-
-    def holder(self, digest: str) -> Actor | None:
-        """Whose token has this digest?"""
-        return self.access.holder(digest)
-
-    def recognise(self, certificate: str) -> Actor | None:
-        """Whose certificate has this SHA-256?"""
-        return self.access.members.recognise(certificate)
-
-    def authority(self) -> str:
-        """The certificate of the daemon's own authority (PEM)."""
-        known = self.access.members.authority
-        if known is None:
-            raise NotFoundError("this daemon has no authority of its own: see `rota tls init`")
-        return known.pem
-
-    def invite(self, node: str, valid_s: float, actor: Actor) -> str:
-        """A code with which one machine may join once, as this node."""
-        code = self.access.invite(node, valid_s)
-        self.note(f"node {node!r} invited by {actor.name}")
-        return str(code)
-
-    def join(self, secret: str, node: str, csr: str = "") -> Membership:
-        """Exchange the secret of a code for the node's own credential."""
-        joined = self.access.join(secret, node, csr)
-        self.note(f"node {node!r} joined")
-        return joined
-
-    def renew_certificate(self, csr: str, actor: Actor) -> Membership:
-        """Another certificate for a node that has joined."""
-        return self.access.members.renew(actor.name, csr)
-
-    def prove(self, label: str, nonce: str, port: int) -> str:
-        """The proof that we know the token with this label; empty if we do not."""
-        return self.access.prove(label, nonce, port)
-
-    def create_token(
-        self, name: str, role: str, actor: Actor, *, user: str = "", valid_s: float | None = None
-    ) -> str:
-        """A new token; only its digest is kept. `user`: the person whose it is."""
-        after_job = self._after_job(name) if not user else 0
-        token = self.access.create(name, role, after_job=after_job, person=user, valid_s=valid_s)
-        whose = f" for {user}" if user and user != name else ""
-        until = f", for {duration(round(valid_s))}" if valid_s is not None else ""
-        self.note(f"token {name!r} with the role {role}{whose}{until} created by {actor.name}")
-        return token
-
-    def _after_job(self, name: str) -> int:
+    def _last_job(self, name: str) -> int:
         """The last job that cannot be that of a new holder of a name.
 
         Nobody gets a name while jobs of a former holder are unfinished: limits count by name.
@@ -1156,146 +1141,11 @@ class Daemon:
                 )
             return self.loop.journal.next_number() - 1
 
-        return 0 if self.access.has(name) else self._ask(read)
+        return self._ask(read)
 
-    def tokens(self) -> list[TokenInfo]:
-        """Names and roles."""
-        return self.access.all()
-
-    def revoke_token(self, name: str, actor: Actor) -> None:
-        """It is worth nothing from now on."""
-        if name == actor.name:
-            raise ConflictError(f"token {name!r} is the one that you use: use another to revoke it")
-        self.access.revoke(name)
-        self.note(f"token {name!r} revoked by {actor.name}")
-
-    # --- people -----------------------------------------------------------------------------------
-
-    def account(self, actor: Actor) -> Actor | None:
-        """Somebody whom the machine knows by this name; None: they are disabled."""
-        return self.access.account(actor)
-
-    def people(self) -> list[Person]:
-        """Everybody, by name."""
-        return self.access.people.all()
-
-    def add_person(self, new: NewPerson, actor: Actor) -> Person:
-        """Somebody who may use the cluster; a token of their name is theirs from now on."""
-        self._check_limits(new)
-        person = self.access.add_person(new, after_job=self._after_job(new.name))
-        self.note(f"person {person.name!r} added by {actor.name}: {_told(person)}")
-        return person
-
-    def change_person(self, name: str, change: PersonChange, actor: Actor) -> Person:
-        """Let some things be different; None where the configuration shall say it."""
-        self._check_limits(change)
-        if name == actor.name and change.role is not UNSET:
-            raise ConflictError(f"you are {name}: let another administrator change your role")
-        person = self.access.people.change(name, change)
-        self.note(f"person {name!r} changed by {actor.name}: {_told(person)}")
-        return person
-
-    def _check_limits(self, wanted: NewPerson | PersonChange) -> None:
-        """Names that are not declared would be mistakes."""
-        tenants = self.state.scheduling.tenants()
-        for key, known in (
-            ("queues", list(tenants.names)),
-            ("priority_classes", [each.name for each in tenants.classes]),
-        ):
-            for name in getattr(wanted, key) or ():
-                if name not in known:
-                    told = ", ".join(known) or "none"
-                    raise InputError(f"{key}: {name!r} is not declared; declared here: {told}")
-
-    def allow_person(self, name: str, actor: Actor, *, allowed: bool) -> Person:
-        """Let somebody in, or end what their tokens and sessions are good for, at once."""
-        if name == actor.name and not allowed:
-            raise ConflictError(f"you are {name}: let another administrator disable you")
-        person = self.access.people.allow(name, allowed=allowed)
-        self.note(f"person {name!r} {'enabled' if allowed else 'disabled'} by {actor.name}")
-        return person
-
-    def person_actor(self, name: str) -> Actor | None:
-        """What a person is at present; None: they are disabled."""
-        return self.access.people.actor(name)
-
-    def sessions(self) -> list[SessionInfo]:
-        """Sessions of people that are not over, those of browsers excepted."""
-        return self.access.people.sessions()
-
-    def end_session(self, session: str, actor: Actor) -> bool:
-        """End one, by id; False if there is none."""
-        ended = self.access.people.end(session)
-        if ended:
-            self.note(f"session {session} ended by {actor.name}")
-        return ended
-
-    def keep_browser(self, browser: KeptBrowser) -> None:
-        """Let a browser come again with its key."""
-        self._browsers.keep(browser)
-
-    def kept_browser(self, key: str) -> KeptBrowser | None:
-        """The browser that has this key, if it may come again."""
-        return self._browsers.find(key)
-
-    def forget_browser(self, session: str) -> None:
-        """A browser's session was ended, by its id."""
-        self._browsers.forget(session)
-
-    def begin_session(self, name: str, seconds: float) -> MadeSession:
-        """Somebody has shown who they are."""
-        made = self.access.people.begin(name, seconds)
-        self.note(f"{name} logged in: session {made.id}")
-        return made
-
-    def begin_login(self, redirect: str) -> LoginStart:
-        """Where a browser has to go to show who somebody is."""
-        return self._known_provider().begin(redirect)
-
-    def finish_login(self, answer: LoginAnswer, issuer: str = "") -> Person:
-        """Whom the identity provider has recognised; they are added when they first come."""
-        found = self._known_provider().finish(answer, issuer)
-        with self._door:  # they may come twice at the same time
-            return self._come(found)
-
-    def _come(self, found: Identity) -> Person:
-        person = self.access.people.of_subject(found.subject)
-        if person is None:
-            person = self._welcome(found)
-        elif (found.role, found.queues) != (person.role, person.queues):
-            change = PersonChange(role=found.role, queues=found.queues)
-            person = self.access.people.change(person.name, change)
-            self.note(f"person {person.name!r} changed by the identity provider: {_told(person)}")
-        if person.disabled:
-            raise ForbiddenError(f"{person.name} is disabled: ask whoever runs this cluster")
-        return person
-
-    def _welcome(self, found: Identity) -> Person:
-        """Somebody who logs in for the first time.
-
-        A name that is known already is somebody else's: what the provider calls people may change.
-        """
-        if self.access.has(found.name):
-            raise ForbiddenError(
-                f"the name {found.name!r} is taken here: if it is yours, let an administrator say "
-                f"so: rota user change {found.name} --subject {found.subject[:255]}"
-            )
-        new = NewPerson(
-            name=found.name, role=found.role, queues=found.queues, subject=found.subject
-        )
-        person = self.access.add_person(new, after_job=self._after_job(new.name))
-        self.note(f"person {person.name!r} added by the identity provider: {_told(person)}")
-        return person
-
-    def _known_provider(self) -> Provider:
-        if self.provider is None:
-            raise NotFoundError("nobody logs in here: set oidc.issuer in the configuration")
-        return self.provider
-
-    @property
-    def session_s(self) -> float:
-        """How long somebody stays logged in."""
-        return self._known_provider().settings.session_s
+    def _tenants(self) -> TenantTree:
+        """The queues that are declared at present."""
+        return self.state.scheduling.tenants()
 
     def note(self, text: str) -> None:
         """Write something into the event log and the audit log."""
@@ -1320,12 +1170,3 @@ def _filters(query: FindQuery, actor: Actor) -> Iterator[Callable[[Job], bool]]:
             words in text.lower()
             for text in (job.id, job.spec.name, job.spec.user, job.tenant, job.spec.group)
         )
-
-
-def _told(person: Person) -> str:
-    """What somebody is, for the log."""
-    said = {
-        key: ", ".join(value) or "none" if isinstance(value, tuple) else value
-        for key, value in msgspec.to_builtins(person).items()
-    }
-    return "; ".join(f"{key} {said[key]}" for key in said if key not in ("name", "after_job"))

@@ -20,7 +20,7 @@ from rota.live.agent.containers import ContainerMode
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
-BACKENDS = ("local", "slurm", "kubernetes", "pretend")
+BACKENDS = ("local", "slurm", "kubernetes", "ray", "pretend")
 LEAST_LEASE_S = 1.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 1.0, 30 * 86_400.0
 LEAST_DAYS = 1.0  # that things are kept
@@ -113,6 +113,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     epilog: str = ""  # and one after it
     containers: ContainerMode = "auto"  # what runs images there: auto, podman, apptainer or off
     dcgm_exporter: str = ""  # read there how busy GPUs are; empty: nvidia-smi and dcgmi
+    gpu_mem_excess: Literal["warn", "stop", "off"] = (
+        "warn"  # to who uses more GPU memory than asked
+    )
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -144,7 +147,18 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     keep_s: float = 3600.0  # pods that ended stay so long, for `kubectl describe`
     timeout_s: float = 20.0  # of a single request
     scheduler_name: str = ""  # pods of others with this schedulerName are jobs; empty: none are
+    queue_kinds: tuple[str, ...] = ()  # such objects with the label rota.dev/queue wait: Job, ...
     successor_s: float = 120.0  # a job waits so long for another pod in place of one that is gone
+
+
+class RaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The backend `ray`."""
+
+    address: str = "auto"  # HOST:PORT of its head; auto: that of this machine
+    python: str = ""  # the interpreter with the Ray of the cluster; empty: Rota's own
+    folder: str = ""  # on each node, for files of jobs; empty: one in /tmp
+    poll_s: float = 1.0  # between looks at Ray
+    timeout_s: float = 60.0  # of a single request
 
 
 class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -220,6 +234,7 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     webhooks: dict[str, Webhook] = {}  # targets that jobs name: url, secret_file
     allow: tuple[str, ...] = ()  # others that jobs may give: https://HOST/PATH, mailto:*@HOST
+    budgets: tuple[str, ...] = ()  # who hears of budgets that are nearly used up: webhooks, mailto:
     relay: str = ""  # the mail relay, HOST:PORT; empty: no mail
     relay_tls: bool = False  # encrypt with STARTTLS
     relay_user: str = ""  # empty: without a log-in
@@ -236,7 +251,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
-    backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, pretend
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, ray, pretend
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     store: str = ""  # postgresql://USER@HOST:PORT/DATABASE; empty: a file in the state folder
     lease_s: float = 5.0  # on PostgreSQL: a leader that is silent for so long is replaced
@@ -264,6 +279,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    ray: RaySettings = RaySettings()
 
     @property
     def scheduling(self) -> Scheduling:
@@ -515,7 +531,7 @@ def _check_shared(settings: Settings, where: str) -> None:
             f"local.lost_s ({settings.local.lost_s / 4:g}), so that agents outlive a change of "
             f"the leader"
         )
-    if settings.backend in ("slurm", "kubernetes"):
+    if settings.backend in ("slurm", "kubernetes", "ray"):
         raise InputError(
             f"{where}: store {shown!r} with the backend {settings.backend}: its files are in the "
             f"state folder, which another daemon does not have: leave store empty"

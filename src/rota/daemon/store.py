@@ -18,13 +18,14 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from rota.core.errors import InputError, UnavailableError
 from rota.core.log import COLUMNS, Record, Row
 from rota.daemon import tables
-from rota.daemon.audit import BEGINNING, AuditLine, acts_of
+from rota.daemon.audit import BEGINNING, AuditLine, acts_of, broken_at
 from rota.daemon.database import Database, SqliteFile
 from rota.daemon.seal import Counters, Seal
 from rota.jobfile.model import JobFile
 from rota.live.agent.processes import boot_id
 from rota.live.clock import boot_time_s
 from rota.live.inputs import DECODER, ENCODER, Batch
+from rota.wire import AuditEntry, AuditPage
 
 log = logging.getLogger("rota.daemon")
 
@@ -409,6 +410,30 @@ class Store:
             found.append(AuditLine.after(digest, number, now_unix, actor, act))
             digest = found[-1].digest
         return found
+
+    def audit_page(self, after: int | None, limit: int) -> AuditPage:
+        """Lines after this number (None: the latest), with the check of their chain."""
+        last = self.audit_number
+        after = max(0, last - limit) if after is None else after
+        lines = self.audit(max(0, after - 1), limit + 1)
+        before = BEGINNING
+        if after and lines and lines[0].number == after:
+            before = lines[0].digest
+            lines = lines[1:]
+        lines = lines[:limit]
+        broken = broken_at(lines, before, after + 1)
+        if not broken and len(lines) < limit and after + len(lines) < last:
+            broken = after + len(lines) + 1  # cut off: more was written
+        return AuditPage(
+            lines=[
+                AuditEntry(line.number, line.at_unix, line.actor, line.act, line.digest)
+                for line in lines
+            ],
+            next=lines[-1].number if lines else after,
+            end=len(lines) < limit or lines[-1].number >= last,
+            broken=broken,
+            last=last,
+        )
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         """Lines of the audit log."""

@@ -14,7 +14,7 @@ from rota.core.words import brief
 from rota.daemon.access import owns_job, submitted_job
 from rota.daemon.settings import Permissions, Queue
 from rota.jobfile.arrays import array_of
-from rota.jobfile.model import JobFile
+from rota.jobfile.model import GpuRange, JobFile
 from rota.jobfile.plain import DEPENDENCIES
 from rota.jobfile.quantities import duration_s
 from rota.live.driver import Driver
@@ -109,11 +109,7 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
     """What the backend cannot do is refused when a job comes, not when it is to start."""
     able = driver.capabilities
     for job in jobs:
-        gpus = job.resources.gpus
-        if not able.fractions and isinstance(gpus, float) and gpus != int(gpus):
-            raise InputError(
-                f"resources: gpus {gpus:g}: the backend {driver.name!r} gives whole GPUs only"
-            )
+        _refuse_parts(job.resources.gpus, driver)
         if job.secrets and not able.secrets:
             raise InputError(
                 f"secrets: the backend {driver.name!r} cannot hand them over safely: let the job "
@@ -141,6 +137,21 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
                 )
         if not able.several_nodes and job.nodes > 1:
             raise InputError(f"nodes {job.nodes}: the backend {driver.name!r} runs jobs on one")
+
+
+def _refuse_parts(gpus: float | GpuRange, driver: Driver) -> None:
+    able = driver.capabilities
+    if isinstance(gpus, GpuRange) or gpus == int(gpus):
+        return
+    if not able.fractions:
+        raise InputError(
+            f"resources: gpus {gpus:g}: the backend {driver.name!r} gives whole GPUs only"
+        )
+    if able.parts and round(gpus * able.parts, 6) % 1:
+        raise InputError(
+            f"resources: gpus {gpus:g}: the backend {driver.name!r} divides a GPU into "
+            f"{able.parts} parts: give a multiple of {1 / able.parts:g}"
+        )
 
 
 def refuse_unlabelled(jobs: Sequence[JobFile], topology: Topology) -> None:

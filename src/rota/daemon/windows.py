@@ -7,7 +7,13 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.topology import Topology
 from rota.core.view import View
-from rota.core.windows import NodeWindow, check, choose_nodes, declared_s
+from rota.core.windows import (
+    NodeWindow,
+    check,
+    choose_nodes,
+    declared_s,
+    with_queues_below,
+)
 from rota.daemon.pictures import places
 from rota.engine.executor import on_cluster
 from rota.wire import NewWindow, WindowInfo
@@ -59,7 +65,8 @@ def made(
         by=by,
     )
     check(window, view.topology, InputError, now_s)
-    return window
+    seen = {job.tenant for job in view.active.values()} if len(view.tenants) else ()
+    return with_queues_below(window, view.tenants, seen, InputError)
 
 
 def picture_window(window: NodeWindow, view: View, now_s: float, epoch: float) -> WindowInfo:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.core import events as ev
-from rota.core.admission import Admission
+from rota.core.admission import Admission, BudgetUse
 from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError, OptionError, PolicyError
 from rota.core.events import INF, Event
@@ -440,6 +440,10 @@ class GeneralScheduler(Successor):
     def why_held(self, job: Job, view: View) -> str:
         """What a job that admission holds waits for."""
         return self.admissions.why(job, view)
+
+    def budgets(self, view: View, now_s: float) -> Sequence[BudgetUse]:
+        """What was used of budgets."""
+        return self.admissions.admission.budgets(view, now_s)
 
     def explained_shapes(self) -> list[int]:
         """Shapes for which a reason is in force in the log."""

@@ -138,6 +138,21 @@ class Log:
         texts[np.flatnonzero(table[:, 1] == Record.SUBMIT)] = self.names
         return as_frame(table, texts)
 
+    def since(self, first: int) -> "pl.DataFrame":
+        """The rows from a number on, as a table; none of them may have been taken."""
+        import numpy as np
+
+        self.pack()
+        table = np.frombuffer(self._packed, dtype=np.float64).reshape(-1, WIDTH)[first:].copy()
+        texts: Any = np.full(len(table), None, dtype=object)
+        for number in reversed(self.texts):
+            if number < first:
+                break
+            texts[number - first] = self.texts[number]
+        named = np.flatnonzero(table[:, 1] == Record.SUBMIT)
+        texts[named] = self.names[len(self.names) - len(named) :]
+        return as_frame(table, texts.tolist())  # of an array of None polars makes no texts
+
     def release(self) -> "pl.DataFrame":
         """The same, once: the log lets go of its rows, which would need as much memory again."""
         frame = self.frame()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.core import events as ev
-from rota.core.admission import Admission
+from rota.core.admission import Admission, BudgetUse
 from rota.core.allocation import host_of
 from rota.core.changes import ON_EVERY_EVENT, ROUNDING, Changes
 from rota.core.errors import PolicyError
@@ -421,6 +421,10 @@ class PriorityScheduler(Successor):
     def why_held(self, job: Job, view: View) -> str:
         """What a job that admission holds waits for."""
         return self.admissions.why(job, view)
+
+    def budgets(self, view: View, now_s: float) -> Sequence[BudgetUse]:
+        """What was used of budgets."""
+        return self.admissions.admission.budgets(view, now_s)
 
     def explained_shapes(self) -> list[int]:
         """Shapes for which a reason is in force in the log."""

@@ -138,6 +138,12 @@ def _check_resources(where: str, asked: Resources) -> None:
         _check_gpus(f"{where}: gpus", asked.gpus)
     _check_amount(f"{where}: cpus", asked.cpus, MOST_CPUS)
     _check_amount(f"{where}: mem", memory_gib(asked.mem, f"{where}: mem"), MOST_MEM_GIB)
+    _check_amount(f"{where}: gpu_mem_gib", asked.gpu_mem_gib, MOST_MEM_GIB)
+    if asked.gpu_mem_gib and asked.gpus == 0:
+        raise InputError(
+            f"{where}: gpu_mem_gib is {asked.gpu_mem_gib:g} and gpus 0: ask for GPUs, or a part of "
+            "one, or leave gpu_mem_gib out"
+        )
     gpu_types(asked.gpu_type, f"{where}: gpu_type")
 
 

@@ -27,16 +27,18 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
     types, labels = gpu_types(asked.gpu_type), image_labels(job.image)
     if job.nodes > 1 or job.external:
         assert not isinstance(asked.gpus, GpuRange)  # noqa: S101 - `check` refused it
-        amounts = TaskGroup("worker", job.nodes, int(asked.gpus), asked.cpus, mem_gib)
+        amounts = TaskGroup(
+            "worker", job.nodes, int(asked.gpus), asked.cpus, mem_gib, gpu_mem_gib=asked.gpu_mem_gib
+        )
         return _in_parts(amounts, types, labels, apart=not job.external)
+    more = {"gpu_mem_gib": asked.gpu_mem_gib} if asked.gpu_mem_gib else {}  # equal ones are one
     if isinstance(asked.gpus, GpuRange):
         low, high = asked.gpus.min, asked.gpus.max
-        found = Request.of(
-            low, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, min_gpus=low, max_gpus=high
-        )
+        more |= {"min_gpus": low, "max_gpus": high}
+        found = Request.of(low, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, **more)
     else:
         gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
-        found = Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib)
+        found = Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, **more)
     return _labelled(found, labels) if labels else found
 
 

@@ -19,6 +19,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     gpu_type: str = ""  # or several: `a100|h100`
     cpus: float = 0.0
     mem: str | float = 0.0  # GiB, or `64GB`, `512M`
+    gpu_mem_gib: float = 0.0  # of each GPU, or of its part of one
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -20,7 +20,8 @@ class RunPart(msgspec.Struct, frozen=True):
     """The share of a run on one node.
 
     `slices` are (device, amount): `device` is the number of a GPU of the node, or -1 for whichever
-    is free; amounts below 1 share a GPU.
+    is free; amounts below 1 share a GPU. Of a GPU that it shares it may use `gpu_mem_gib` of the
+    memory and the part `gpu_limit` of the compute (0: nobody said).
     """
 
     node: str
@@ -30,6 +31,8 @@ class RunPart(msgspec.Struct, frozen=True):
     processes: int
     cpus: float = 0.0
     mem_gib: float = 0.0
+    gpu_mem_gib: float = 0.0
+    gpu_limit: float = 0.0
 
     @property
     def gpus(self) -> float:
@@ -108,6 +111,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     preempt: bool = True  # stop a job and start it again later
     fractions: bool = True  # several jobs on one GPU
+    parts: int = 0  # into so many equal ones a GPU can be divided; 0: into any
     devices: bool = True  # exactly these GPUs of a node
     several_nodes: bool = True
     per_gpu: bool = True  # one process for each GPU

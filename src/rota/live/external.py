@@ -32,6 +32,7 @@ class ExternalWork(msgspec.Struct, frozen=True, kw_only=True):
     mem_gib: float = 0.0
     grace_s: float = 30.0
     repeated: bool = False  # who stops it gets another one: it can be preempted
+    resumed: bool = False  # stopped, it waits until it is started again: it can be preempted
     refused: str = ""  # why it cannot be started at all
 
 
@@ -40,6 +41,10 @@ class ExternalSource(Protocol):
 
     successor_s: float
     """So long a job waits for another one in place of the work that it lost."""
+
+    def claims(self, origin: str) -> bool:
+        """Is work of this origin from here?"""
+        ...
 
     def ready(self) -> bool:
         """Is everything known that is out there?"""
@@ -72,7 +77,8 @@ class ExternalSource(Protocol):
 
 def external_text(work: ExternalWork) -> str:
     """As a job keeps it: where it is from, and what becomes of it if it is stopped."""
-    return f"{'repeated' if work.repeated else 'once'} {work.origin}"
+    again = "repeated" if work.repeated else "resumed" if work.resumed else "once"
+    return f"{again} {work.origin}"
 
 
 def origin_of(external: str) -> str:

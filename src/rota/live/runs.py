@@ -10,6 +10,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.launch import PER_GPU, Launch
 from rota.core.resources import CPU, MEMORY
+from rota.core.sharing import parts_of
 from rota.core.topology import DEVICE, Topology
 from rota.live.driver import RunOrder, RunPart
 
@@ -158,7 +159,7 @@ class RunTable:
 
 def _plain_part(part: RunPart) -> tuple[Any, ...]:
     return (part.node, part.slices, part.node_rank, part.first_rank, part.processes, part.cpus,
-            part.mem_gib)  # fmt: skip
+            part.mem_gib, part.gpu_mem_gib, part.gpu_limit)  # fmt: skip
 
 
 def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tuple[RunPart, ...]:
@@ -179,6 +180,7 @@ def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tu
         slices.setdefault(node, [])
         held = extra.setdefault(node, {})
         held[kind] = held.get(kind, 0.0) + amount
+    terms = _terms(topology, allocation)
     parts: list[RunPart] = []
     rank = 0
     for node_rank, (node, held_slices) in enumerate(slices.items()):
@@ -187,7 +189,23 @@ def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tu
         held = extra.get(node, {})
         parts.append(
             RunPart(topology.vertices[node].name, tuple(held_slices), node_rank, rank, processes,
-                 held.get(CPU.name, 0.0), held.get(MEMORY.name, 0.0))
+                 held.get(CPU.name, 0.0), held.get(MEMORY.name, 0.0),
+                 *terms.get(node, (0.0, 0.0)))
         )  # fmt: skip
         rank += processes
     return tuple(parts)
+
+
+def _terms(topology: Topology, allocation: Allocation) -> dict[int, tuple[float, float]]:
+    """By node: GiB and part of the compute of each GPU that the allocation names; the most of them.
+
+    Who has whole GPUs of a node, whichever they are, may use all of their memory.
+    """
+    found: dict[int, tuple[float, float]] = {}
+    for vertex, part in parts_of(allocation).items():
+        place = topology.vertices[vertex]
+        if place.level == DEVICE:
+            mem_gib, limit = found.get(place.node, (0.0, 0.0))
+            asked_gib = part.mem_gib + part.step_gib
+            found[place.node] = max(mem_gib, asked_gib), max(limit, part.limit)
+    return found

@@ -93,7 +93,7 @@ class Result:
                 raise InputError("this result has no event log: it was made without one")
             path = self.folder / EVENTS
             try:
-                self._log = pl.read_parquet(path)
+                self._log = pl.read_parquet(path, glob=False)
             except (OSError, pl.exceptions.PolarsError) as error:
                 raise InputError(
                     f"{path}: cannot be read ({error}): name a folder with {EVENTS} and {JOBS}"

@@ -62,8 +62,6 @@ class Capacity(TenantPolicy[CapacityParams]):
         used, quota = branch.used, branch.quota
         return (used / quota if quota else INF, used / branch.tenant.weight)
 
-    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim:  # noqa: ARG002
         """What is within the quota takes what is beyond another one."""
-        if not branch.within(gpus):
-            return None
         return Claim(other.quota * (1.0 + float(self.chosen["ignore_over"])))

@@ -23,8 +23,8 @@ have no shares of their own (make them queues); Slurm's other factors (age, size
 service) are left to the inner policy and to priorities.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import log2
 from operator import sub
 from typing import Any, ClassVar, Literal
@@ -67,21 +67,22 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         super().__init__(params)
         # 0: nobody can claim more by waiting
         self._fades_s = float(self.chosen["half_life_s"]) if self.chosen["reclaim"] else 0.0
+        self._unequal: list[tuple[Branch, Branch]] = []
+        self._unequal_at: tuple[Tenancy | None, int] = (None, 0)  # when these were found
 
     def prepare(self, queues: Queues, view: View) -> None:
         """Fair shares for those who are here now."""
         entitle(queues.tenancy, view.up_gpus)
 
     def claims(self, queues: Queues) -> list[float]:
-        """Fair shares, and for all with the same parent the order of what they have had."""
+        """Fair shares, and for all with the same parent their ranks by what they have had."""
         found: list[float] = []
         for above in queues.tenancy.upwards():
             there = [branch for branch in above.children if branch.jobs]
             had = [self.standing(branch) for branch in there]
-            order = sorted(range(len(had)), key=had.__getitem__)
+            ranks = dict(zip(sorted(had), range(len(had)), strict=True))
             found += [branch.entitled for branch in there]
-            found += order
-            found += [had[a] < had[b] for a, b in pairwise(order)]
+            found += map(ranks.__getitem__, had)
         return found
 
     def standing(self, branch: Branch) -> float:
@@ -96,15 +97,13 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         """Its quota, or its fair share if that is more."""
         return max(branch.quota, branch.entitled)
 
-    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim:
         """Quotas first; a fair share only from those who have had more, and not from quotas."""
-        firm = branch.firm + gpus
-        if firm <= branch.quota + SLACK:
+        if branch.within(gpus):
             return Claim(other.quota)
-        if firm > branch.entitled + SLACK:
-            return None
-        if self.standing(branch) < self.standing(other):
-            return Claim(self.owed(other), other.quota)
+        owed = self.owed(other)
+        if other.firm > owed + SLACK and self.standing(branch) < self.standing(other):
+            return Claim(owed, other.quota)
         return IDLERS
 
     def wake_s(self, queues: Queues, view: View) -> float:
@@ -112,17 +111,28 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         half_life_s = self._fades_s
         if not (half_life_s and queues.waiting):
             return INF
+        tenancy = queues.tenancy
+        if self._unequal_at != (tenancy, tenancy.revision):
+            self._unequal_at = (tenancy, tenancy.revision)
+            self._unequal = list(unequal(tenancy))
         soonest_s = INF
-        for above in queues.tenancy.upwards():
-            below = [b for b in above.children if b.firm + SLACK < b.entitled]
-            if not below:
-                continue
-            over = [b for b in above.children if b.firm > b.entitled + SLACK]
-            for other in over:
-                if other.firm > other.quota + SLACK:
-                    for one in below:
-                        soonest_s = min(soonest_s, crossing_s(one, other, half_life_s))
+        for one, other in self._unequal:
+            soonest_s = min(soonest_s, crossing_s(one, other, half_life_s))
         return view.now_s + max(soonest_s, SOON_S)
+
+
+def unequal(tenancy: Tenancy) -> Iterator[tuple[Branch, Branch]]:
+    """Pairs: one below its fair share, one above its own from which it may claim some day."""
+    for above in tenancy.upwards():
+        below: list[Branch] = []
+        over: list[Branch] = []
+        for branch in above.children:
+            firm, share = branch.firm, branch.entitled
+            if firm + SLACK < share:
+                below.append(branch)
+            elif firm > share + SLACK and firm > branch.quota + SLACK:
+                over.append(branch)
+        yield from product(below, over)
 
 
 def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
@@ -147,6 +157,7 @@ def entitle(tenancy: Tenancy, up_gpus: float) -> None:
     """
     if tenancy.entitled_for != tenancy.settled or not all(map(_as_before, tenancy.stirred)):
         tenancy.entitled_for = tenancy.settled
+        tenancy.revision += 1
         _divide(tenancy.root, up_gpus)
     tenancy.stirred.clear()
 
@@ -162,19 +173,21 @@ def _as_before(leaf: Branch) -> bool:
 
 def _divide(above: Branch, gpus: float) -> None:
     there: list[Branch] = []
+    wanted: list[float] = []
+    shares: list[float] = []
     for branch in above.children:
         if branch.jobs:
+            most = branch.wanted = _wanted(branch)
             there.append(branch)
-            branch.wanted = _wanted(branch)
+            wanted.append(most)
+            shares.append(min(branch.quota, most))
         else:
             branch.entitled = branch.wanted = 0.0
-    shares = [min(branch.quota, branch.wanted) for branch in there]
     promised = sum(shares)
     if promised > gpus:
         shares = [share * gpus / promised for share in shares]
     else:
         weights = [branch.tenant.weight for branch in there]
-        wanted = [branch.wanted for branch in there]
         shares = pour(gpus - promised, weights, shares, wanted)
     for branch, share in zip(there, shares, strict=True):
         branch.entitled = share

@@ -96,9 +96,11 @@ class EqualJobs(ArrivalQueue):
     def after(self, at: tuple[float, int], gone: Mapping[int, Job]) -> Entry | None:
         """The first one that came after this, without these jobs."""
         entries = self.entries
-        for i in range(bisect_left(entries, (at[0], at[1] + 1)), len(entries)):
-            if entries[i][1] not in gone:
-                return entries[i]
+        start = 0 if at is EVER else bisect_left(entries, (at[0], at[1] + 1))
+        for i in range(start, len(entries)):
+            entry = entries[i]
+            if entry[1] not in gone:
+                return entry
         return None
 
 
@@ -528,12 +530,12 @@ class YarnDecision:
             else:
                 high = min(high, gpus)
             reason = behind = cluster.reason(gpus, self._free)
-            nodes = 0 if self._skip else self.plan.eligible(job)
-            if reason != QUOTA and nodes:
-                behind = ORDER
-                if held & nodes:
-                    reason = ORDER
             if not self._skip:
+                nodes = self.plan.eligible(job)
+                if reason != QUOTA and nodes:
+                    behind = ORDER
+                    if held & nodes:
+                        reason = ORDER
                 held |= nodes if cluster.allows(gpus, borrowing=True) else self.plan.nodes
             cluster.roomy = cluster.roomy or reason in ROOM or behind in ROOM
             if reason in ROOM or job.reason != reason:

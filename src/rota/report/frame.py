@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
+from rota.core.errors import OutputError
 from rota.core.version import VERSION
 from rota.web import asset, bundle
 
@@ -97,10 +99,15 @@ class ReportPage:
         )
 
 
-def policy_of(script: str) -> str:
-    """What the page may do: run this one script, if there is one, and nothing else."""
+def policy_of(script: str, *, asks: bool = False) -> str:
+    """What the page may do: run this one script, if there is one, and nothing else.
+
+    A page that `asks` may also do that: only who served it, for what is new.
+    """
     digest = base64.b64encode(sha256(f"\n{script}\n".encode()).digest()).decode("ascii")
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
+    if asks:
+        allowed += "connect-src 'self'; "
     return (
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         f"style-src 'unsafe-inline'; {allowed}img-src data:\">\n"
@@ -176,3 +183,17 @@ def scrolling(table: str, label: str) -> str:
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
     )
+
+
+def write_whole_page(to: Path, text: str, *, option: str) -> None:
+    """Write a page, in one step; a file that is there is replaced. `option`: what names it."""
+    part = to.with_name(to.name + ".part")
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(to)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(
+            f"{to}: cannot be written ({error.strerror}): name another file with {option}"
+        ) from error

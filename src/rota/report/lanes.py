@@ -2,9 +2,10 @@
 
 The log says how many GPUs of a node a job holds, not which. They are given numbers (*lanes*) here:
 a job gets neighbouring lanes where there are any, the lowest first, and keeps them as long as it
-keeps its allocation. A fraction of a GPU is a part of a lane; jobs that hold more of a GPU than
-there is (in turns, or at the same time) have lanes of their own. Where GPUs are one pool, the pool
-is the only node.
+keeps its allocation. Of a GPU that jobs share the log says which it is: each has a part of its
+lane, the parts below each other. Where they hold more of it than there is (in turns, or at the same
+time) the parts are as much smaller, from when the first came until the last has gone. Where GPUs
+are one pool, the pool is the only node.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -13,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.eventlog import Floats, Ints
+from rota.core.events import INF
 from rota.metrics import History, read_history
 from rota.metrics.basis import Basis
 from rota.metrics.fragments import node_spans
@@ -24,6 +26,8 @@ LEAST = 1e-9  # of a GPU: less is an error of rounding
 
 Run: TypeAlias = tuple[float, float]
 """First lane, how many."""
+Drawn: TypeAlias = tuple[float, float, float]
+"""First lane, how many, and the GPUs that they stand for."""
 
 
 class Holding(NamedTuple):
@@ -43,8 +47,9 @@ def gantt(log: Log) -> pl.DataFrame:
 
     Returns:
         A row per bar: `job` (its number in the trace), `job_id`, `node`, `lane` (the first GPU of
-        the node, from 0), `lanes` (how many from there on), `start_s`, `end_s`, `kind` (`running`,
-        or `overhead` while it is being started, stopped or moved).
+        the node, from 0), `lanes` (how many from there on), `gpus` (that are held; more than
+        `lanes` where a GPU is given away more than once), `start_s`, `end_s`, `kind` (`running`, or
+        `overhead` while it is being started, stopped or moved).
     """
     history = read_history(log)
     places = _Places(history)
@@ -53,7 +58,7 @@ def gantt(log: Log) -> pl.DataFrame:
     slots = _assign(history, held, stay, first, places)
     order = np.repeat(np.arange(len(held.span)), [len(slots[number]) for number in stay.tolist()])
     runs = [run for number in stay.tolist() for run in slots[number]]
-    lane = np.array(runs, dtype=np.float64).reshape(-1, 2)
+    lane = np.array(runs, dtype=np.float64).reshape(-1, 3)
     span = held.span[order]
     jobs = history.owner[history.actor[span]]
     bars = pl.DataFrame(
@@ -63,6 +68,7 @@ def gantt(log: Log) -> pl.DataFrame:
             "node": places.names(held.place[order]),
             "lane": lane[:, 0],
             "lanes": lane[:, 1],
+            "gpus": lane[:, 2],
             "start_s": history.from_s[span],
             "end_s": history.until_s[span],
             "kind": pl.Series(["running", "overhead"]).gather(
@@ -241,36 +247,78 @@ def _stays(history: History, held: Holding) -> tuple[Ints, Ints]:
 # --- lanes ---------------------------------------------------------------------------------------
 
 
+class _SharedLane:
+    """A lane that jobs share, from when the first came until the last has gone."""
+
+    __slots__ = ("device", "lane", "parts", "top")
+
+    def __init__(self, lane: int, device: int) -> None:
+        self.lane = lane
+        self.device = device
+        self.parts: list[_Part] = []
+        self.top = 1.0  # how much of it was given away, with the gaps
+
+    def room(self, amount: float, most: float) -> float | None:
+        """Where there is room."""
+        at = 0.0
+        for part in sorted(self.parts, key=lambda part: part.offset):
+            if part.offset - at >= amount - LEAST:
+                return at
+            at = part.offset + part.amount
+        return at if most - at >= amount - LEAST else None
+
+    def add(self, offset: float, amount: float) -> "_Part":
+        part = _Part(self, offset, amount)
+        self.parts.append(part)
+        if offset + amount > self.top + LEAST:
+            self.top = offset + amount
+        return part
+
+
+class _Part(NamedTuple):
+    """What one job has of it."""
+
+    shared: _SharedLane
+    offset: float
+    amount: float
+
+    @property
+    def drawn(self) -> Drawn:
+        """Where it is drawn, once all are known that share it."""
+        top = self.shared.top
+        return self.shared.lane + self.offset / top, self.amount / top, self.amount
+
+
 class _NodeLanes:
-    """The lanes of a node: free ones as bits, and those that hold fractions of a GPU."""
+    """The lanes of a node: free ones as bits, and those that are shared."""
 
     __slots__ = ("free", "shared", "top")
 
     def __init__(self, gpus: int) -> None:
         self.free = (1 << gpus) - 1
         self.top = gpus
-        self.shared: dict[int, list[tuple[float, float]]] = {}
+        self.shared: list[_SharedLane] = []
 
-    def take(self, amount: float, device: int) -> list[Run]:
-        """Runs of lanes for what a job holds there."""
+    def take(self, amount: float, device: int) -> list[Run | _Part]:
+        """Lanes for what a job holds there."""
         whole = int(amount) if device < 0 else 0
-        runs = self._whole(whole) if whole else []
+        runs: list[Run | _Part] = [*self._whole(whole)] if whole else []
         if amount - whole > LEAST:
             runs.append(self._part(amount - whole, device))
         return runs
 
-    def give(self, runs: list[Run]) -> None:
+    def give(self, runs: list[Run | _Part]) -> None:
         """They are free again."""
-        for lane, width in runs:
-            shared = self.shared.get(int(lane))
-            if shared is None:
+        for run in runs:
+            if not isinstance(run, _Part):
+                lane, width = run
                 self.free |= ((1 << int(width)) - 1) << int(lane)
                 continue
-            offset = lane - int(lane)  # as it was, but for the dust of float sums
-            shared.remove(min(shared, key=lambda part: abs(part[0] - offset)))
-            if not shared:
-                del self.shared[int(lane)]
-                self.free |= 1 << int(lane)
+            shared = run.shared
+            shared.parts = [part for part in shared.parts if part is not run]
+            if not shared.parts:
+                self.shared.remove(shared)
+                self.free |= 1 << shared.lane
 
     def _whole(self, amount: int) -> list[Run]:
         if self.free.bit_count() < amount:  # more than there is: a log may be odd, not the picture
@@ -287,19 +335,21 @@ class _NodeLanes:
             lanes.append(lowest.bit_length() - 1)
         return _runs(lanes)
 
-    def _part(self, amount: float, device: int) -> Run:
-        for lane in [device] if device >= 0 else list(self.shared):
-            offset = _gap(self.shared.get(lane, []), amount)
-            if lane in self.shared and offset is not None:
-                self.shared[lane].append((offset, amount))
-                return lane + offset, amount
+    def _part(self, amount: float, device: int) -> _Part:
+        most = INF if device >= 0 else 1.0
+        for shared in self.shared:
+            if shared.device == device:
+                offset = shared.room(amount, most)
+                if offset is not None:
+                    return shared.add(offset, amount)
         if device >= 0 and self.free >> device & 1:
             lane = device
             self.free ^= 1 << device
         else:
             lane = int(self._whole(1)[0][0])
-        self.shared[lane] = [(0.0, amount)]
-        return float(lane), amount
+        shared = _SharedLane(lane, device)
+        self.shared.append(shared)
+        return shared.add(0.0, amount)
 
 
 def _neighbours(free: int, amount: int) -> int:
@@ -322,19 +372,9 @@ def _runs(lanes: list[int]) -> list[Run]:
     return found
 
 
-def _gap(shared: list[tuple[float, float]], amount: float) -> float | None:
-    """Where in a shared lane there is room."""
-    at = 0.0
-    for offset, width in sorted(shared):
-        if offset - at >= amount - LEAST:
-            return at
-        at = offset + width
-    return at if 1.0 - at >= amount - LEAST else None
-
-
 def _assign(
     history: History, held: Holding, stay: Ints, first: Ints, places: _Places
-) -> list[list[Run]]:
+) -> list[list[Drawn]]:
     """The lanes of every stay: those that end give theirs back before others begin."""
     if not len(stay):
         return []
@@ -348,7 +388,7 @@ def _assign(
     place, device = held.place[first].tolist(), held.device[first].tolist()
     amount = held.amount[first].tolist()
     nodes: dict[int, _NodeLanes] = {}
-    slots: list[list[Run]] = [[] for _ in range(count)]
+    slots: list[list[Run | _Part]] = [[] for _ in range(count)]
     for number, begin in zip((events % count).tolist(), begins[events].tolist(), strict=True):
         vertex = place[number]
         node = nodes.get(vertex)
@@ -358,7 +398,7 @@ def _assign(
             slots[number] = node.take(amount[number], device[number])
         else:
             node.give(slots[number])
-    return slots
+    return [[run.drawn if isinstance(run, _Part) else (*run, run[1]) for run in s] for s in slots]
 
 
 def _joined(bars: pl.DataFrame) -> pl.DataFrame:
@@ -369,7 +409,7 @@ def _joined(bars: pl.DataFrame) -> pl.DataFrame:
         pl.col("start_s") == pl.col("end_s").shift(),
     ).fill_null(value=False)
     joined = bars.group_by((~same).cum_sum().alias("bar"), maintain_order=True).agg(
-        pl.col("job", "job_id", "node", "lane", "lanes", "start_s").first(),
+        pl.col("job", "job_id", "node", "lane", "lanes", "gpus", "start_s").first(),
         pl.col("end_s").last(),
         pl.col("kind").first(),
     )

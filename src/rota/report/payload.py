@@ -176,6 +176,7 @@ def lanes_data(history: History, origin_s: float) -> dict[str, Any]:
                 "node": np.array([nodes[name] for name in drawn["node"]], dtype="<u2"),
                 "lane": singles(drawn["lane"].to_numpy()),
                 "lanes": singles(drawn["lanes"].to_numpy()),
+                "gpus": singles(drawn["gpus"].to_numpy()),
                 "start": Times(start_s - origin_s),
                 "length": singles(end_s - start_s),
                 "overhead": (drawn["kind"] == "overhead").to_numpy().astype(np.uint8),

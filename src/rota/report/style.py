@@ -228,7 +228,7 @@ def by_tenant(table: pl.DataFrame, kept: list[str]) -> pl.DataFrame:
 
 def lane_rows(bars: pl.DataFrame) -> pl.DataFrame:
     """Where the lanes of each node are drawn: `node`, `rows` (how many), `first`."""
-    rows = bars.group_by("node").agg(rows=(pl.col("lane") + pl.col("lanes")).max().ceil())
+    rows = bars.group_by("node").agg(rows=(pl.col("lane") + pl.col("lanes")).max().round(6).ceil())
     order = sorted(rows.iter_rows(named=True), key=lambda row: natural(row["node"]))
     table = pl.DataFrame(order, schema={"node": pl.String, "rows": pl.Float64})
     return table.with_columns(first=pl.col("rows").cum_sum() - pl.col("rows"))

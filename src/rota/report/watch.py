@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rota.core.errors import InputError, OutputError
+from rota.core.errors import InputError
 from rota.core.events import INF
-from rota.core.log import Record
+from rota.core.log import LABELS, Record
 from rota.core.reasons import Reason
 from rota.core.version import VERSION
 from rota.metrics.delay import Waits
@@ -22,11 +22,12 @@ from rota.metrics.ledger import active_range
 from rota.report import style
 from rota.report.columns import Times, packed, singles
 from rota.report.data import queue, tenant_shares
-from rota.report.frame import embedded, policy_of
+from rota.report.frame import embedded, policy_of, write_whole_page
 from rota.report.lanes import gantt, shown_nodes
 from rota.report.payload import BARS, POINTS, fates, job_table
-from rota.report.source import ReportSource, RunView, read_source
+from rota.report.source import ReportSource, RunView, read_source, source_of
 from rota.report.style import main_tenants, natural
+from rota.study.follow import FollowedRun, find_live
 from rota.study.output import EVENTS
 from rota.web import asset, bundle
 
@@ -46,39 +47,37 @@ _WHAT = {
 
 def write_watch_page(folders: Sequence[Path], to: Path) -> Path:
     """Write the page of one run or two; a file that is there is replaced."""
-    text = watch_page(read_runs(folders))
-    part = to.with_name(to.name + ".part")
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(to)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(
-            f"{to}: cannot be written ({error.strerror}): name another file with -o"
-        ) from error
+    write_whole_page(to, watch_page(read_runs(folders)), option="-o")
     return to
 
 
 def read_runs(folders: Sequence[Path]) -> list[ReportSource]:
-    """The runs of these folders, each of which holds one."""
-    found = []
-    for folder in folders:
-        source = read_source(folder)
-        if len(source.comparison.runs) > 1:
-            names = ", ".join(str(folder / run.folder) for run in source.comparison.runs[:5])
-            raise InputError(f"{folder}: holds several runs: name one or two of them: {names}")
-        found.append(source)
-    return found
+    """The runs of these folders, each of which holds one that is done."""
+    return [read_run(folder) for folder in folders]
 
 
-def is_ready(folders: Sequence[Path]) -> bool:
-    """All runs have their logs."""
-    return all((folder / EVENTS).exists() for folder in folders)
+def read_run(folder: Path) -> ReportSource:
+    """The run of a folder."""
+    if not (folder / EVENTS).exists() and find_live(folder) is not None:
+        raise InputError(
+            f"{folder}: is still being simulated: watch it without -o, or wait until it is done"
+        )
+    source = read_source(folder)
+    if len(source.comparison.runs) > 1:
+        names = ", ".join(str(folder / run.folder) for run in source.comparison.runs[:5])
+        raise InputError(f"{folder}: holds several runs: name one or two of them: {names}")
+    return source
 
 
-def watch_page(sources: Sequence[ReportSource]) -> str:
-    """The page."""
+def live_run(about: FollowedRun, log: pl.DataFrame) -> ReportSource | None:
+    """A run that is still being simulated, as far as its log goes; None: no job has come yet."""
+    if not (log["event"] == LABELS[Record.SUBMIT]).any():
+        return None
+    return source_of([RunView(about.policy, {}, log)], about.trace, about.cluster, [])
+
+
+def watch_page(sources: Sequence[ReportSource], follow: str | None = None) -> str:
+    """The page; `follow`: what it has of runs that go on, in the words of who serves it."""
     names = [source.comparison.baseline for source in sources]
     first = sources[0].comparison
     title = (
@@ -87,20 +86,22 @@ def watch_page(sources: Sequence[ReportSource]) -> str:
     )
     script = bundle("watch.js")
     css = "\n".join(asset(name).decode() for name in ("base.css", "watch.css"))
+    data = embedded(watch_data(sources, follow))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{policy_of(script)}"
+        f"{policy_of(script, asks=follow is not None)}"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f'<meta name="generator" content="Rota {escape(VERSION)}">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n'
         f"<style>\n{css}\n</style>\n</head>\n<body>\n"
-        f'<header class="head"><h1>{escape(title)}</h1><p>{_about(sources)} Space plays and '
+        f'<header class="head"><h1>{escape(title)}</h1><p><span id="about">'
+        f"{_about(sources, follow)}</span> Space plays and "
         "pauses, a point steps to the next decision, arrows move.</p></header>\n"
         '<main><div id="controls" role="toolbar" aria-label="Player"></div>'
         '<div id="legend" class="legend"></div><div id="stages"></div></main>\n'
         "<noscript><p>This page needs JavaScript; it is inside this file.</p></noscript>\n"
-        f'<script type="application/json" id="data">{embedded(watch_data(sources))}</script>\n'
+        f'<script type="application/json" id="data">{data}</script>\n'
         f"<script>\n{script}\n</script>\n</body>\n</html>\n"
     )
 
@@ -119,16 +120,18 @@ def waiting_page(folders: Sequence[Path]) -> str:
     )
 
 
-def _about(sources: Sequence[ReportSource]) -> str:
+def _about(sources: Sequence[ReportSource], follow: str | None) -> str:
     jobs = sources[0].looks[0].jobs.height
     many = f"{jobs:,} jobs" if jobs != 1 else "one job"
+    if follow is not None:
+        return f"{many} so far: it is still being simulated, and the page goes on with it."
     return f"{many}, {'the same for both, on one clock.' if len(sources) > 1 else 'as they ran.'}"
 
 
 # --- data ----------------------------------------------------------------------------------------
 
 
-def watch_data(sources: Sequence[ReportSource]) -> dict[str, Any]:
+def watch_data(sources: Sequence[ReportSource], follow: str | None = None) -> dict[str, Any]:
     """What happens in the runs, as plain data."""
     looks = [source.looks[0] for source in sources]
     tables: list[dict[str, Any]] = []
@@ -138,6 +141,8 @@ def watch_data(sources: Sequence[ReportSource]) -> dict[str, Any]:
         for run, source in zip(runs, sources, strict=True):
             run["policy"] += f" ({source.folder})"
     return {
+        "about": _about(sources, follow),
+        "follow": follow,
         "kept": main_tenants([tenant_shares(look.history) for look in looks]),
         "reasons": [
             [
@@ -158,7 +163,7 @@ def _run(look: RunView, origin_s: float, tables: list[dict[str, Any]]) -> dict[s
     if bars.height > BARS:
         area = (pl.col("end_s") - pl.col("start_s")) * pl.col("lanes")
         bars = bars.sort(area, descending=True).head(BARS).sort("start_s", "job")
-    used = bars.group_by("node").agg(most=(pl.col("lane") + pl.col("lanes")).max().ceil())
+    used = bars.group_by("node").agg(most=(pl.col("lane") + pl.col("lanes")).max().round(6).ceil())
     shown = shown_nodes(history).join(used, on="node", how="left")
     shown = shown.with_columns(gpus=pl.max_horizontal("gpus", pl.col("most").fill_null(0.0)))
     rows = sorted(shown.iter_rows(named=True), key=lambda row: natural(row["node"]))
@@ -179,6 +184,7 @@ def _run(look: RunView, origin_s: float, tables: list[dict[str, Any]]) -> dict[s
                 "node": np.array([number[name] for name in bars["node"]], dtype="<u2"),
                 "lane": singles(bars["lane"].to_numpy()),
                 "lanes": singles(bars["lanes"].to_numpy()),
+                "gpus": singles(bars["gpus"].to_numpy()),
                 "start": Times(bars["start_s"].to_numpy() - origin_s),
                 "length": singles((bars["end_s"] - bars["start_s"]).to_numpy()),
                 "overhead": (bars["kind"] == "overhead").to_numpy().astype(np.uint8),

@@ -42,6 +42,7 @@ from rota.wire import (
     ADD_WINDOW,
     AUDIT_QUEUES,
     BEGIN_LOGIN,
+    BEGIN_RESTART,
     CANCEL_ARRAY,
     CANCEL_JOB,
     CHANGE_PERSON,
@@ -63,11 +64,13 @@ from rota.wire import (
     FORECAST_NEW,
     GET_ARRAY,
     GET_JOB,
+    GET_RESTART,
     GET_STATUS,
     GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
     INVITE_NODE,
+    LIST_AUDIT,
     LIST_CHANNELS,
     LIST_CHOICES,
     LIST_EFFICIENCY,
@@ -101,6 +104,7 @@ from rota.wire import (
     REVOKE_TOKEN,
     SEND_PIECE,
     SET_SECRET,
+    STOP_RESTART,
     STREAM_EVENTS,
     SUBMIT_JOBS,
     TRY_OUT,
@@ -111,6 +115,8 @@ from rota.wire import (
     WRITE_CHANNEL,
     Actor,
     ArrayInfo,
+    AuditPage,
+    AuditQuery,
     ChannelInfo,
     ChannelQuery,
     Choices,
@@ -139,6 +145,7 @@ from rota.wire import (
     NewChannel,
     NewInvitation,
     NewPerson,
+    NewRestart,
     NewSecret,
     NewToken,
     NewWindow,
@@ -149,6 +156,7 @@ from rota.wire import (
     PersonChange,
     QueueInfo,
     RankQuery,
+    RestartInfo,
     SecretInfo,
     SessionInfo,
     StreamQuery,
@@ -693,6 +701,18 @@ class AsyncClient(_OnSession):
         """Give one up, or end it early."""
         await self._session.ask(REMOVE_WINDOW, window=name)
 
+    async def begin_restart(self, asked: NewRestart) -> RestartInfo:
+        """Let agents begin anew, one after the other; their jobs run on."""
+        return await self._session.ask(BEGIN_RESTART, body=msgspec.json.encode(asked))
+
+    async def restart_progress(self) -> RestartInfo:
+        """How far the rolling restart is, or how the last one ended."""
+        return await self._session.ask(GET_RESTART)
+
+    async def stop_restart(self) -> RestartInfo:
+        """Let no more agents begin anew; who was asked already does."""
+        return await self._session.ask(STOP_RESTART)
+
     async def node_history(self, node: str) -> list[NodeEvent]:
         """When it was lost, back, closed and opened, oldest first."""
         return await self._session.ask(NODE_HISTORY, node=node)
@@ -708,6 +728,11 @@ class AsyncClient(_OnSession):
     async def audit(self) -> list[Finding]:
         """What an operator should know of the queues, each with numbers and a remedy."""
         return await self._session.ask(AUDIT_QUEUES)
+
+    async def audit_log(self, *, after: int | None = None, limit: int = PAGE) -> AuditPage:
+        """Who did what after this line (None: at last), with the check of the chain."""
+        query = AuditQuery(after=UNSET if after is None else after, limit=limit)
+        return await self._session.ask(LIST_AUDIT, query=query)
 
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
@@ -996,6 +1021,9 @@ class Client(_OnSession):
 
     nodes = _blocking(AsyncClient.nodes)
     drain = _blocking(AsyncClient.drain)
+    begin_restart = _blocking(AsyncClient.begin_restart)
+    restart_progress = _blocking(AsyncClient.restart_progress)
+    stop_restart = _blocking(AsyncClient.stop_restart)
     node_history = _blocking(AsyncClient.node_history)
     undrain = _blocking(AsyncClient.undrain)
     windows = _blocking(AsyncClient.windows)
@@ -1004,6 +1032,7 @@ class Client(_OnSession):
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
     audit = _blocking(AsyncClient.audit)
+    audit_log = _blocking(AsyncClient.audit_log)
     lanes = _blocking(AsyncClient.lanes)
     choices = _blocking(AsyncClient.choices)
     try_out = _blocking(AsyncClient.try_out)

@@ -1,7 +1,7 @@
 """Wires a run: workload, machines, scheduler, simulated cluster, engine, from one configuration."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from rota.core.ports import RateModel, Scheduler
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
-from rota.core.windows import NodeWindow, WindowText
+from rota.core.windows import NodeWindow, WindowText, with_queues_below
 from rota.core.workload import Workload, fields
 from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_costs
@@ -98,7 +98,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     outages = _outages(config, topology, workload)
     belief = draw_beliefs(error, len(workload), draw_seed(config))
     told = workload
-    reads = scheduler.knowledge & Knowledge.USER_ESTIMATE or config.maintenance or config.reserve
+    reads = scheduler.knowledge & Knowledge.USER_ESTIMATE or _is_windowed(config, topology)
     if config.estimate_error is not None and reads:
         told = tell_estimates(workload, belief)
     cluster = SimCluster(
@@ -118,7 +118,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         checker=_checker(config),
     )
     engine.arrivals.book = _speed_book(config, rates, scheduler)
-    windows = _windows(config, engine)
+    windows = _windows(config, engine, workload)
     parts |= {
         "costs": {"name": costs.name, **costs.describe()},
         "rates": {"name": rates.name, **rates.describe()},
@@ -140,21 +140,44 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     return Run(config, workload, topology, engine, assumptions, window, study, notes)
 
 
-def _windows(config: RunConfig, engine: Engine) -> list[dict[str, Any]]:
+def _windows(config: RunConfig, engine: Engine, workload: Workload) -> list[dict[str, Any]]:
     """Maintenance and reservations; as what they are known."""
-    if not (config.maintenance or config.reserve):
+    topology = engine.cluster.topology
+    if not _is_windowed(config, topology):
         return []
     if config.like is not None:
         raise OptionError(
-            "--maintenance and --reserve: a published simulator has no windows: leave --like out"
+            "--maintenance and --reserve: a published simulator has no windows: leave --like out, "
+            "and `windows` of the cluster file"
         )
-    texts = [WindowText.read("maintenance", text) for text in config.maintenance]
-    texts += [WindowText.read("reservation", text) for text in config.reserve]
+    seen = {spec.tenant for spec in workload.specs}
+    tenants = engine.view.tenants
+    windows = read_windows(config.maintenance, config.reserve, topology, tenants, seen)
+    for window in windows:
+        engine.add_window(window)
+    return [msgspec.to_builtins(window) for window in windows]
+
+
+def _is_windowed(config: RunConfig, topology: Topology) -> bool:
+    return bool(config.maintenance or config.reserve or topology.planned)
+
+
+def read_windows(
+    maintenance: Sequence[str],
+    reserve: Sequence[str],
+    topology: Topology,
+    tenants: TenantTree,
+    seen: Collection[str],
+) -> list[NodeWindow]:
+    """Those of the cluster file, and those of options; `seen`: queues of jobs."""
+    texts = [WindowText.declared(values) for values in topology.planned]
+    texts += [WindowText.read("maintenance", text) for text in maintenance]
+    texts += [WindowText.read("reservation", text) for text in reserve]
     windows: list[NodeWindow] = []
     for number, text in enumerate(texts, start=1):
-        windows.append(text.window(engine.cluster.topology, number, windows))
-        engine.add_window(windows[-1])
-    return [msgspec.to_builtins(window) for window in windows]
+        window = text.window(topology, number, windows)
+        windows.append(with_queues_below(window, tenants, seen))
+    return windows
 
 
 def _checker(config: RunConfig) -> Checker | None:
@@ -243,9 +266,9 @@ def _scheduler(
         admission=config.admission,
         seed=draw_seed(config),
     )
-    if (config.maintenance or config.reserve) and not parts.placement.names_nodes:
+    if _is_windowed(config, topology) and not parts.placement.names_nodes:
         raise OptionError(
-            f"--maintenance and --reserve: placement {parts.placement.name!r} knows no nodes: use "
+            f"maintenance and reservations: placement {parts.placement.name!r} knows no nodes: use "
             f"another one, e.g. consolidate"
         )
     named = {role: {"name": part.name, **_params(part.params)} for role, part in parts.by_role()}

@@ -28,12 +28,14 @@ from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
 from rota.metrics.jobs import UNFINISHED, leave_open
 from rota.study.build import Run, build
 from rota.study.config import RunConfig
+from rota.study.follow import LiveLog
 from rota.study.resume import Freeze, thaw
 from rota.study.rough import failure_horizon_s
 from rota.study.workloads import is_generated
 
 ROUNDING = 1e-6  # means of GPUs are sums of floats
 BATCHES = 2_000  # between two reports of progress
+FEW_BATCHES = 100  # the same for who follows: a batch of a slow policy may take a second
 FEW_NAMES = 5  # that are listed
 SIZE_BLIND = frozenset({"uniform", "types", "locality", "sharing", "course", "sensitivity"})
 """Rate models for which the number of GPUs makes no difference."""
@@ -111,6 +113,7 @@ def simulate(
     workload: Workload | None = None,
     freeze: Freeze | None = None,
     resume: Path | None = None,
+    live: LiveLog | None = None,
 ) -> RunResult:
     """Carry out a run; the same configuration and files give the same log.
 
@@ -120,6 +123,7 @@ def simulate(
         workload: The jobs of `config.trace` if they were read already.
         freeze: Where and when to write a snapshot on the way.
         resume: A snapshot of the same run to go on from.
+        live: Where others can follow it.
     """
     begun_s = process_time()
     with _no_collections():
@@ -128,9 +132,9 @@ def simulate(
             thaw(run.engine, resume, config)
         started_s = process_time()
         if freeze is not None:
-            _drive(run, progress, freeze.at_s)
+            _drive(run, progress, freeze.at_s, live=live)
             freeze.save(run.engine, config)
-        _drive(run, progress, forgetful=_forgetful(run.engine))
+        _drive(run, progress, forgetful=_forgetful(run.engine), live=live)
         run.engine.finish()
         run.engine.log.pack()
         engine_cpu_s = process_time() - started_s
@@ -138,7 +142,12 @@ def simulate(
 
 
 def _drive(
-    run: Run, progress: Progress | None, until_s: float = INF, *, forgetful: bool = False
+    run: Run,
+    progress: Progress | None,
+    until_s: float = INF,
+    *,
+    forgetful: bool = False,
+    live: LiveLog | None = None,
 ) -> None:
     """Run until nothing is left to do: when all jobs are over, failures of nodes are no events.
 
@@ -147,14 +156,20 @@ def _drive(
     engine, total = run.engine, len(run.workload)
     lifecycle, active = engine.lifecycle, engine.view.active
     busy = () if run.study else active
+    batches = BATCHES if live is None else FEW_BATCHES
+    ended = 0  # batches since it forgot
     more = True
     while more and (busy or engine.source.next_s < INF):
-        more = engine.run(until_s, BATCHES, busy)
+        more = engine.run(until_s, batches, busy)
         if more and progress is not None:
             over = lifecycle.forgotten + len(engine.jobs) - len(active)
             progress(over, total, engine.view.now_s)
-        if forgetful:
+        if live is not None:
+            live.look(engine.log)
+        ended += batches
+        if forgetful and ended >= BATCHES:
             lifecycle.forget()
+            ended = 0
 
 
 def _forgetful(engine: Engine) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import OptionError
+from rota.core.findings import WARN_FROM
 from rota.traces.imported import Imported
 
 COLUMNS = {
@@ -79,6 +80,20 @@ def fold_usage(imported: Imported, question: UsageQuestion) -> pl.DataFrame:
     )
 
 
+def unsaid(imported: Imported, question: UsageQuestion) -> list[str]:
+    """What to say of keys of which the log knows nothing."""
+    known = [
+        key for key, column in COLUMNS.items() if (imported.jobs[column].fill_null("") != "").any()
+    ]
+    told = ", ".join(key for key in known if key != "job") or "none of them"
+    return [
+        f"--by {key}: this log names no {key} of any job (that of a simulation has queues only); "
+        f"what it names: {told}"
+        for key in question.by
+        if key in COLUMNS and key not in known
+    ]
+
+
 def _budgeted(rows: pl.DataFrame, question: UsageQuestion, keys: list[str]) -> pl.DataFrame:
     """With `budget` and `left`, where budgets are given."""
     if not question.budgets:
@@ -89,9 +104,6 @@ def _budgeted(rows: pl.DataFrame, question: UsageQuestion, keys: list[str]) -> p
         dict(question.budgets), default=None, return_dtype=pl.Float64
     )
     return rows.with_columns(budget=budget, left=budget - pl.col("gpu_h"))
-
-
-WARN_FROM = 0.8  # of a budget
 
 
 def over_budget(rows: pl.DataFrame) -> list[tuple[str, bool]]:

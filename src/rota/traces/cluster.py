@@ -16,6 +16,9 @@ priority_classes:
   - {name: urgent, value: 100, preemptible: false}
 signals:
   lent: {steps: [[0, 4], [3600, 2]], foreseen: false}
+windows:                           # of simulations; times from the beginning of the run
+  - {kind: maintenance, nodes: "n[0-3]", start: 8h, for: 2h}
+  - {kind: reservation, gpus: 16, start: 1d, for: 12h, queue: vision}
 ```
 
 GPUs have memory (`gpu_mem_gib`, of each) and a mode of sharing (`sharing`: exclusive, fraction,
@@ -61,6 +64,7 @@ from rota.core.resources import BUILT_IN, ResourceKind
 from rota.core.signals import Signal
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
+from rota.core.windows import KEYS
 from rota.traces.sources import decode, read_bytes
 from rota.traces.table import Column, Layout, Table, shortened
 
@@ -83,7 +87,7 @@ _NODE_LIST = Layout(
 )
 _KEYS = (
     "nodes", "levels", "tenants", "priority_classes", "signals", "resources", "sharing",
-    "gpu_mem_gib",
+    "gpu_mem_gib", "windows",
 )  # fmt: skip
 _MOST_NODES = 1_000_000
 _MOST = 1e12
@@ -211,7 +215,36 @@ def _read_yaml(path: Path) -> tuple[Topology, TenantTree]:
     nodes = _nodes(where, content, levels, signals, guests)
     topology = Topology(nodes, levels, kinds=_kinds(where, content))
     topology.signals, topology.guests = signals, guests
+    topology.planned = [
+        _planned(f"{where}: windows[{number}]", entry)
+        for number, entry in enumerate(_entries(where, content, "windows"))
+    ]
     return topology, TenantTree(tenants, classes)
+
+
+def refuse_windows(topology: Topology, what: str, remedy: str) -> None:
+    """Raise for a cluster file with windows where nobody would keep to them."""
+    if topology.planned:
+        raise ClusterSpecError(f"{topology.planned[0]['where']}: {what}: {remedy}")
+
+
+def _planned(where: str, entry: Any) -> dict[str, str]:
+    """A maintenance or a reservation, as options of commands have it."""
+    kind = str(entry.get("kind")) if isinstance(entry, dict) else ""
+    keys = next((keys for name, keys in KEYS.items() if name == kind), None)
+    if keys is None:
+        raise ClusterSpecError(
+            f"{where}: kind is {kind!r}: give maintenance or reservation, e.g. "
+            "{kind: maintenance, nodes: n0, start: 8h, for: 2h}"
+        )
+    _check_keys(where, entry, ("kind", *keys))
+    found = {"kind": kind, "where": where}
+    for key, value in entry.items():
+        several = value if isinstance(value, list) else [value]
+        if not several or not all(isinstance(one, str | int | float) for one in several):
+            raise ClusterSpecError(f"{where}: {key} is {value!r}: give a text, or a list of texts")
+        found[key] = ("," if key == "nodes" else "+").join(map(str, several))
+    return found
 
 
 def _kinds(where: str, content: Mapping[str, Any]) -> list[ResourceKind]:

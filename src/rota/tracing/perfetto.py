@@ -145,7 +145,7 @@ class PerfettoTrace:
         leaves, arrives = self._flows(bars)
         known = self._entries()
         for number, bar in enumerate(bars.iter_rows(named=True)):
-            told = {**known[bar["job"]], "gpus_here": bar["lanes"]}
+            told = {**known[bar["job"]], "gpus_here": bar["gpus"]}
             for turn, lane in enumerate(_lanes(bar["lane"], bar["lanes"])):
                 yield from self._gpu(bar["node"], lane)
                 event = self._event(

@@ -150,7 +150,8 @@ export class LaneChart {
   layout() {
     const rows = this.lanes.reduce((sum, lane) => sum + Math.max(1, lane.rows), 0) || 1;
     const wanted = this.options.height || 560;
-    this.row = Math.max(1, Math.min(11, Math.floor((wanted - AXIS - this.lanes.length * 3) / rows)));
+    const tallest = this.bars.some((bar) => bar.rows < 1) ? 22 : 11; // parts of GPUs are seen, too
+    this.row = Math.max(1, Math.min(tallest, Math.floor((wanted - AXIS - this.lanes.length * 3) / rows)));
     this.gap = this.row > 2 ? 4 : 1;
     let y = AXIS;
     this.tops = this.lanes.map((lane) => {

@@ -16,7 +16,7 @@ const LABELLED = 15; // cells of at least this size have letters, and their node
 export class ClusterMap {
   /**
    * @param {HTMLCanvasElement} canvas
-   * @param {{height?: number, paint: (owner: number, place: number) => Paint, describe?: (spot: Spot) => string, pick?: (spot: Spot) => void}} options
+   * @param {{height?: number, paint: (owner: number, place: number) => Paint, parts?: (place: number) => NonNullable<Paint>[], describe?: (spot: Spot) => string, pick?: (spot: Spot) => void}} options
    */
   constructor(canvas, options) {
     this.canvas = canvas;
@@ -190,8 +190,14 @@ export class ClusterMap {
     const side = this.size - this.gap;
     const state = this.nodes[this.nodeOf[place]].state || "up";
     const paint = this.options.paint(this.owners[place], place);
-    context.fillStyle = paint ? paint.fill : style.free;
+    const parts = this.options.parts?.(place) || [];
+    context.fillStyle = paint && !parts.length ? paint.fill : style.free;
     context.fillRect(x, y, side, side);
+    parts.forEach((part, i) => {
+      const left = Math.round((i * side) / parts.length);
+      context.fillStyle = part.fill;
+      context.fillRect(x + left, y, Math.max(1, Math.round(((i + 1) * side) / parts.length) - left - (side / parts.length > 4 ? 1 : 0)), side);
+    });
     if (state === "down" || state === "silent") {
       context.strokeStyle = style.down;
       context.lineWidth = 1;
@@ -205,7 +211,7 @@ export class ClusterMap {
       context.fillStyle = style.ground;
       context.fillRect(x, y + side / 2, side, Math.max(1, side / 8));
     }
-    if (paint?.label && this.size >= LABELLED) {
+    if (paint?.label && !parts.length && this.size >= LABELLED) {
       context.fillStyle = isDark() ? "#10131a" : "#fff";
       context.font = `600 ${Math.round(side * 0.5)}px system-ui, sans-serif`;
       context.textAlign = "center";

@@ -26,6 +26,7 @@ const MORE = [
   { key: "array", label: "Array", hint: "Several jobs of one kind: 0-9, or 0-99%5" },
   { key: "resources.cpus", label: "CPU cores", hint: "0: as many as come with the GPUs", kind: "number", least: "0", step: "any" },
   { key: "resources.mem", label: "Memory", hint: "64GB" },
+  { key: "resources.gpu_mem_gib", label: "GPU memory", hint: "GiB of each GPU, or of its part of one", kind: "number", least: "0", step: "any" },
   { key: "workdir", label: "Folder", hint: "Where the command runs" },
   { key: "image", label: "Image", hint: "It runs in a container: docker.io/library/python:3.12" },
   { key: "priority", label: "Priority", hint: "Higher is served earlier, if the policy says so", kind: "number" },
@@ -41,7 +42,7 @@ const MORE = [
   { key: "envs", label: "Variables", hint: "NAME=value, one on each line", kind: "textarea", wide: true },
 ];
 const LISTS = new Set(["depends_on", "after_any", "after_fail"]);
-const NUMBERS = new Set(["nodes", "resources.cpus", "priority", "retries"]);
+const NUMBERS = new Set(["nodes", "resources.cpus", "resources.gpu_mem_gib", "priority", "retries"]);
 
 /**
  * What was typed, as the API takes it.

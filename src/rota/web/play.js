@@ -31,6 +31,8 @@ export class Playback {
     this.owners = new Int32Array(first);
     /** Is it being started, stopped or moved? */
     this.taking = new Uint8Array(first);
+    /** @type {Map<number, number[]>} GPUs that jobs share: numbers of bars, in the order of their parts */
+    this.shared = new Map();
     this.running = new Int32Array(jobs);
     this.ends = order(bars.start, bars.length);
     this.waitEnds = order(waits.from, waits.length);
@@ -51,15 +53,31 @@ export class Playback {
     const job = bars.job[i];
     const place = this.firsts[bars.node[i]] + Math.floor(bars.lane[i] + 1e-6);
     const count = Math.max(1, Math.ceil(bars.lanes[i] - 1e-6));
-    this.busy += begins ? bars.lanes[i] : -bars.lanes[i];
+    if (bars.lanes[i] > 1 - 1e-6) this.busy += begins ? bars.lanes[i] : -bars.lanes[i];
+    else this.share(i, place, begins);
     if (begins ? !this.running[job]++ : !--this.running[job]) this.active += begins ? 1 : -1;
+    this.steps += 1;
+    if (bars.lanes[i] <= 1 - 1e-6) return;
     for (let at = place; at < Math.min(place + count, this.owners.length); at += 1) {
       if (!begins && this.owners[at] !== job + 1) continue;
       this.owners[at] = begins ? job + 1 : 0;
       this.taking[at] = begins ? bars.overhead[i] : 0;
       this.changed?.add(at);
     }
-    this.steps += 1;
+  }
+
+  /** A job begins or ends to have a part of a GPU. @param {number} i @param {number} place @param {boolean} begins */
+  share(i, place, begins) {
+    const { bars } = this;
+    const before = this.shared.get(place) || [];
+    const parts = begins ? [...before, i].sort((a, b) => bars.lane[a] - bars.lane[b] || a - b) : before.filter((each) => each !== i);
+    const used = (/** @type {number[]} */ list) => Math.min(1, list.reduce((sum, each) => sum + bars.gpus[each], 0));
+    this.busy += used(parts) - used(before);
+    if (parts.length) this.shared.set(place, parts);
+    else this.shared.delete(place);
+    this.owners[place] = parts.length ? bars.job[parts[0]] + 1 : 0;
+    this.taking[place] = parts.length ? bars.overhead[parts[0]] : 0;
+    this.changed?.add(place);
   }
 
   /** Show this moment. @param {number} at */
@@ -88,6 +106,7 @@ export class Playback {
   rewind() {
     this.owners.fill(0);
     this.taking.fill(0);
+    this.shared.clear();
     this.running.fill(0);
     this.waiting.clear();
     this.busy = this.active = 0;

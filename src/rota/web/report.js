@@ -351,7 +351,7 @@ class Report {
     const job = bars.job[i];
     const tenant = table.tenants[jobs.tenant[job]];
     return [`job ${table.ids[job]} (${plural(jobs.gpus[job], "GPU")}${table.tenants.length > 1 ? `, ${tenant}` : ""})`, bars.overhead[i] ? "being started, stopped or moved" : "running",
-      `${sinceStart(bars.start[i], 1)} to ${sinceStart(bars.start[i] + bars.length[i], 1)} (${lasting(bars.length[i])})`, `${look.lanes.nodes[bars.node[i]]}: ${number(bars.lanes[i])} of its GPUs`, "click for why it waited"].join("\n");
+      `${sinceStart(bars.start[i], 1)} to ${sinceStart(bars.start[i] + bars.length[i], 1)} (${lasting(bars.length[i])})`, `${look.lanes.nodes[bars.node[i]]}: ${number(Number(bars.gpus[i].toPrecision(4)))} of its GPUs`, "click for why it waited"].join("\n");
   }
 
   /** @param {number} i */

@@ -15,31 +15,41 @@ const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8];
 const WHOLE_S = 60; // how long a run takes at speed 1
 const TEXT_MS = 160; // words change at most so often: nobody reads faster
 const DECISIONS = 7;
+const NEWS_MS = 1000; // between questions for more of a run that goes on
+
+/** @param {any} table of jobs @param {any} run @param {any} tables */
+function playbackOf(table, run, tables) {
+  const ends = Float64Array.from(tables.jobs.submit, (at, job) => at + tables.fates.jct[job]);
+  return new Playback(run, tables.bars, tables.waits, tables.events, table.ids.length, tables.jobs.submit, ends);
+}
+
+/** @param {import("./play.js").Columns} waits @returns {Map<number, number[]>} */
+function waitsByJob(waits) {
+  const found = new Map();
+  for (let i = 0; i < waits.job.length; i += 1) {
+    const list = found.get(waits.job[i]);
+    if (list) list.push(i);
+    else found.set(waits.job[i], [i]);
+  }
+  return found;
+}
 
 /** One run: its part of the page. */
 class Stage {
   /** @param {any} data @param {any} run @param {any} tables @param {Palette} tenants */
   constructor(data, run, tables, tenants) {
+    this.tenants = tenants;
+    this.way = data.kept.length > 1 ? "tenant" : "size";
+    /** @type {Map<number, {fill: string, label?: string}>} */
+    this.painted = new Map();
     this.data = data;
     this.run = run;
-    this.tenants = tenants;
     this.table = data.jobs[run.jobs];
     this.jobs = tables.jobs;
     this.fates = tables.fates;
     this.queue = tables.queue;
-    const ends = Float64Array.from(this.jobs.submit, (at, job) => at + this.fates.jct[job]);
-    this.play = new Playback(run, tables.bars, tables.waits, tables.events, this.table.ids.length, this.jobs.submit, ends);
-    /** @type {Map<number, number[]>} */
-    this.waitsOf = new Map();
-    for (let i = 0; i < tables.waits.job.length; i += 1) {
-      const job = tables.waits.job[i];
-      const list = this.waitsOf.get(job);
-      if (list) list.push(i);
-      else this.waitsOf.set(job, [i]);
-    }
-    this.way = data.kept.length > 1 ? "tenant" : "size";
-    /** @type {Map<number, {fill: string, label?: string}>} */
-    this.painted = new Map();
+    this.play = playbackOf(this.table, run, tables);
+    this.waitsOf = waitsByJob(tables.waits);
     this.mapCanvas = /** @type {HTMLCanvasElement} */ (h("canvas", { role: "application", "aria-label": `Map of the GPUs under ${run.policy}: arrow keys move` }));
     this.lineCanvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
     this.chartCanvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
@@ -49,6 +59,20 @@ class Stage {
     this.words = [""];
   }
 
+  /** More than was known. @param {any} data @param {any} run @param {any} tables */
+  take(data, run, tables) {
+    this.data = data;
+    this.run = run;
+    this.table = data.jobs[run.jobs];
+    this.jobs = tables.jobs;
+    this.fates = tables.fates;
+    this.queue = tables.queue;
+    this.play = playbackOf(this.table, run, tables);
+    this.waitsOf = waitsByJob(tables.waits);
+    this.painted.clear();
+    this.map?.set(run.nodes, this.play.owners);
+  }
+
   /** @param {number} height */
   node(height) {
     const map = h("div.figure", {}, this.mapCanvas);
@@ -56,7 +80,7 @@ class Stage {
       h("h3", {}, "The queue, in the order of submission"), h("div.figure.line", {}, this.lineCanvas),
       h("h3", {}, "Jobs that wait, over time"), h("div.figure.past", {}, this.chartCanvas, this.cursor),
       h("h3", {}, "Decisions"), this.told);
-    this.map = new ClusterMap(this.mapCanvas, { height, paint: (owner, place) => this.paint(owner, place), describe: (spot) => this.describe(spot) });
+    this.map = new ClusterMap(this.mapCanvas, { height, paint: (owner, place) => this.paint(owner, place), parts: (place) => this.parts(place), describe: (spot) => this.describe(spot) });
     this.line = new QueueLine(this.lineCanvas, () => {});
     this.chart = new TimeChart(this.chartCanvas, { height: 84, stacked: true, left: 44, about: `Jobs that wait under ${this.run.policy}`, label: (at) => sinceStart(at), ticks: (from, to, most) => {
       const step = timeStep(to - from, most);
@@ -94,6 +118,11 @@ class Stage {
     return known;
   }
 
+  /** All that share a GPU; empty: it has one owner, or none. @param {number} place */
+  parts(place) {
+    return (this.play.shared.get(place) || []).map((i) => ({ fill: this.colour(this.play.bars.job[i]) }));
+  }
+
   /** @param {string} way */
   recolour(way) {
     this.way = way;
@@ -106,6 +135,11 @@ class Stage {
   describe(spot) {
     const owner = this.play.owners[spot.place];
     const first = `${this.run.nodes[spot.node].name}, GPU ${spot.gpu}`;
+    const parts = this.play.shared.get(spot.place) || [];
+    if (parts.length) {
+      const { bars } = this.play;
+      return [`${first}, shared by ${plural(parts.length, "job")}`, ...parts.map((i) => `${this.name(bars.job[i])}${bars.overhead[i] ? ": being started, stopped or moved" : ""}`)].join("\n");
+    }
     return owner ? `${first}\n${this.name(owner - 1)}${this.play.taking[spot.place] ? "\nbeing started, stopped or moved" : ""}` : `${first}\nfree`;
   }
 
@@ -182,78 +216,130 @@ class Watch {
     this.at = 0;
     this.speed = 1;
     this.plays = false;
+    this.idle = false; // plays, and has shown all that is known
     this.last = 0;
     this.spoke = 0;
     this.frames = 0;
     this.cost = 0; // ms of scripting, all frames together
     /** @type {Stage[]} */
     this.stages = [];
+    this.most = 1; // jobs that wait at once
+  }
+
+  /** The tables of all runs. */
+  async tables() {
+    const { data } = this;
+    this.until = Math.max(1, ...data.runs.map((/** @type {any} */ run) => run.until_s));
+    const tables = await Promise.all(data.runs.map(async (/** @type {any} */ run) => {
+      const [bars, waits, events, fates, queue, jobs] = await Promise.all([run.bars, run.waits, run.events, run.fates, run.queue, data.jobs[run.jobs].columns].map(unpack));
+      return { bars, waits, events, fates, queue, jobs };
+    }));
+    this.most = Math.max(1, ...tables.map(({ queue }) => Array.prototype.reduce.call(queue.waiting, (a, b) => Math.max(Number(a), Number(b)), 0)).map(Number));
+    return tables;
   }
 
   async start() {
     const { data } = this;
     const tenants = new Palette();
     for (const name of data.kept) tenants.place(name);
-    const tables = await Promise.all(data.runs.map(async (/** @type {any} */ run) => {
-      const [bars, waits, events, fates, queue, jobs] = await Promise.all([run.bars, run.waits, run.events, run.fates, run.queue, data.jobs[run.jobs].columns].map(unpack));
-      return { bars, waits, events, fates, queue, jobs };
-    }));
+    const tables = await this.tables();
     this.stages = data.runs.map((/** @type {any} */ run, /** @type {number} */ i) => new Stage(data, run, tables[i], tenants));
     const host = /** @type {HTMLElement} */ (document.getElementById("stages"));
     host.classList.toggle("two", data.runs.length > 1);
     fill(host, this.stages.map((stage) => stage.node(data.runs.length > 1 ? 300 : 380)));
-    const most = Math.max(1, ...tables.map(({ queue }) => Array.prototype.reduce.call(queue.waiting, (a, b) => Math.max(Number(a), Number(b)), 0)).map(Number));
-    for (const stage of this.stages) stage.drawChart(this.until, most);
-    this.controls(most);
+    this.drawCharts();
+    this.controls();
     const wanted = Number(new URLSearchParams(location.hash.slice(1)).get("t"));
     this.seek(wanted > 0 ? wanted : 0);
     document.documentElement.dataset.ready = "yes";
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches && !wanted) this.toggle();
+    if (data.follow !== null) this.follow();
   }
 
-  /** @param {number} most */
-  controls(most) {
+  drawCharts() {
+    for (const stage of this.stages) stage.drawChart(this.until, this.most);
+  }
+
+  /** Ask for what is new, as long as a run goes on. */
+  async follow() {
+    while (this.data.follow !== null) {
+      await new Promise((done) => setTimeout(done, NEWS_MS));
+      const answer = await fetch(`news?has=${encodeURIComponent(this.data.follow)}`, { cache: "no-store" }).catch(() => null);
+      if (answer === null || !answer.ok) {
+        this.tell(answer === null ? "Nobody serves this page any more: it shows what was known." : await answer.text());
+        return;
+      }
+      if (answer.status === 200) await this.more(await answer.json());
+    }
+  }
+
+  /** A run has gone on. @param {any} data */
+  async more(data) {
+    this.data = data;
+    const tables = await this.tables();
+    const tenants = this.stages[0].tenants;
+    for (const name of data.kept) tenants.place(name);
+    this.stages.forEach((stage, i) => stage.take(data, data.runs[i], tables[i]));
+    this.drawCharts();
+    this.drawLegend();
+    this.tell(data.about);
+    this.show(this.at, true);
+    if (this.idle) this.run();
+  }
+
+  run() {
+    this.idle = false;
+    this.last = 0;
+    requestAnimationFrame((now) => this.frame(now));
+  }
+
+  /** @param {string} text */
+  tell(text) {
+    const place = document.getElementById("about");
+    if (place) say(place, text);
+  }
+
+  controls() {
     const bar = /** @type {HTMLElement} */ (document.getElementById("controls"));
     this.button = /** @type {HTMLButtonElement} */ (h("button.primary", { type: "button", onclick: () => this.toggle() }, "Play"));
     this.slider = /** @type {HTMLInputElement} */ (h("input", { type: "range", min: "0", max: "1000", step: "1", value: "0", "aria-label": "Time", oninput: () => this.seek((Number(this.slider?.value) / 1000) * this.until) }));
     this.clock = h("output.clock", {}, "");
     const speed = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Speed", onchange: () => (this.speed = Number(speed.value)) }, SPEEDS.map((each) => h("option", { value: String(each), selected: each === 1 }, `${each} ×`))));
     this.speeds = speed;
-    const ways = [...(this.data.kept.length > 1 ? [["tenant", "Tenant"]] : []), ["size", "Size"], ["job", "Job"]];
-    const tabs = h("div.tabs", { role: "group", "aria-label": "Colour by" });
-    const legend = /** @type {HTMLElement} */ (document.getElementById("legend"));
-    const draw = () => {
-      const way = this.stages[0].way;
-      fill(tabs, ways.map(([key, title]) => h("button", { type: "button", "aria-pressed": String(key === way), onclick: () => {
-        for (const stage of this.stages) stage.recolour(key);
-        draw();
-      } }, title)));
-      const swatch = (/** @type {string} */ colour) => {
-        const made = h("i.swatch");
-        made.style.background = colour;
-        return made;
-      };
-      /** @type {[string, string][]} */
-      const entries = way === "tenant" ? this.data.kept.map((/** @type {string} */ name) => [name, this.stages[0].tenants.colour(name)])
-        : way === "size" ? [1, 2, 4, 8, 16, 64].map((gpus) => [plural(gpus, "GPU"), ramp(0.15 + (0.85 * Math.log2(gpus)) / 6)]) : [["every job has a colour of its own", hueOf(1)]];
-      const reasons = new Set(this.stages.flatMap((stage) => [...new Set(stage.play.waits.reason)]));
-      fill(legend, entries.map(([name, colour]) => h("span", {}, swatch(colour), name)), h("span.quiet", {}, "below a block: why it waits"),
-        [...reasons].map((reason) => h("span", {}, swatch(this.data.reasons[Number(reason)][isDark() ? 2 : 1]), this.data.reasons[Number(reason)][0])));
-    };
-    draw();
-    fill(bar, this.button, h("button", { type: "button", onclick: () => this.step(), title: "to the next decision (.)" }, "Next decision"), this.clock, this.slider, h("label", {}, "Speed ", speed), tabs);
+    this.tabs = h("div.tabs", { role: "group", "aria-label": "Colour by" });
+    this.drawLegend();
+    fill(bar, this.button, h("button", { type: "button", onclick: () => this.step(), title: "to the next decision (.)" }, "Next decision"), this.clock, this.slider, h("label", {}, "Speed ", speed), this.tabs);
     for (const stage of this.stages) {
       stage.chartCanvas.style.cursor = "pointer";
       stage.chartCanvas.addEventListener("click", (event) => this.seek(Math.max(0, Math.min(this.until, stage.chart?.timeAt(event.offsetX) || 0))));
     }
     addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      for (const stage of this.stages) {
-        stage.recolour(stage.way);
-        stage.drawChart(this.until, most);
-      }
-      draw();
+      for (const stage of this.stages) stage.recolour(stage.way);
+      this.drawCharts();
+      this.drawLegend();
     });
+  }
+
+  /** How colours are chosen, and what they mean. */
+  drawLegend() {
+    const way = this.stages[0].way;
+    const ways = [...(this.data.kept.length > 1 ? [["tenant", "Tenant"]] : []), ["size", "Size"], ["job", "Job"]];
+    fill(/** @type {HTMLElement} */ (this.tabs), ways.map(([key, title]) => h("button", { type: "button", "aria-pressed": String(key === way), onclick: () => {
+      for (const stage of this.stages) stage.recolour(key);
+      this.drawLegend();
+    } }, title)));
+    const swatch = (/** @type {string} */ colour) => {
+      const made = h("i.swatch");
+      made.style.background = colour;
+      return made;
+    };
+    /** @type {[string, string][]} */
+    const entries = way === "tenant" ? this.data.kept.map((/** @type {string} */ name) => [name, this.stages[0].tenants.colour(name)])
+      : way === "size" ? [1, 2, 4, 8, 16, 64].map((gpus) => [plural(gpus, "GPU"), ramp(0.15 + (0.85 * Math.log2(gpus)) / 6)]) : [["every job has a colour of its own", hueOf(1)]];
+    const reasons = new Set(this.stages.flatMap((stage) => [...new Set(stage.play.waits.reason)]));
+    fill(/** @type {HTMLElement} */ (document.getElementById("legend")), entries.map(([name, colour]) => h("span", {}, swatch(colour), name)), h("span.quiet", {}, "below a block: why it waits"),
+      [...reasons].map((reason) => h("span", {}, swatch(this.data.reasons[Number(reason)][isDark() ? 2 : 1]), this.data.reasons[Number(reason)][0])));
   }
 
   /** @param {KeyboardEvent} event */
@@ -270,10 +356,10 @@ class Watch {
 
   toggle() {
     this.plays = !this.plays;
-    if (this.plays && this.at >= this.until) this.seek(0);
+    if (this.plays && this.at >= this.until && this.data.follow === null) this.seek(0);
     if (this.button) this.button.textContent = this.plays ? "Pause" : "Play";
-    this.last = 0;
-    if (this.plays) requestAnimationFrame((now) => this.frame(now));
+    if (this.plays) this.run();
+    else this.idle = false;
   }
 
   step() {
@@ -313,6 +399,10 @@ class Watch {
     this.last = now;
     const at = Math.min(this.until, this.at + (passed * this.speed * this.until) / WHOLE_S);
     this.show(at, false);
+    if (at >= this.until && this.data.follow !== null) {
+      this.idle = true; // until more is known
+      return;
+    }
     if (at >= this.until) {
       this.toggle();
       this.seek(at);

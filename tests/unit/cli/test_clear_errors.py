@@ -1,5 +1,6 @@
 """Huge numbers, full disks, other separators, names in the wrong case: clear, with the remedy."""
 
+import os
 import subprocess
 import sys
 
@@ -158,3 +159,20 @@ def test_too_little_memory_is_told_with_a_remedy(tmp_path, capsys):
     assert said.startswith("error: this machine has too little memory for it (Unable to allocate ")
     assert "ask for less (fewer jobs," in said
     assert not list(tmp_path.iterdir())
+
+
+def test_a_command_whose_output_nobody_reads_ends_with_a_code(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", buffering=1) as output:
+        os.dup2(writer, output.fileno())
+        monkeypatch.setattr(sys, "stdout", output)
+
+        code = run(["policy", "ls"])
+
+        with os.fdopen(
+            os.open(os.devnull, os.O_WRONLY)
+        ) as nothing:  # what is left to write goes here
+            os.dup2(nothing.fileno(), output.fileno())
+    os.close(writer)
+    assert code == 1

@@ -100,6 +100,8 @@ def test_waiting_for_the_end(rota, daemon, job_file, service):
         (["--"], 2, "There is no command after `--`."),
         (["job.yaml", "--", "x"], 2, "Give files, or a command"),
         (["none.yaml"], 2, "there is no such file"),
+        (["--image", "", "--", "x"], 2, "--image is '': give one, or leave the option out"),
+        (["--time", "", "--", "x"], 2, "--time is '': give one"),
         (["--gpus", "many", "--", "x"], 2, "--gpus is 'many': give a number"),
         (["--gpus", "1.5", "--", "x"], 2, "give a whole number, or less than 1"),
         (["--set", "qeue=a", "--", "x"], 2, "did you mean 'queue'?"),

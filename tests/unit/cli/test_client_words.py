@@ -12,6 +12,7 @@ from rota.cli import client as shared
 from rota.cli.app import run
 from rota.cli.wait import wait
 from rota.jobfile.model import JobFile
+from rota.live.agent.machine import Gpu
 from rota.wire import NodeInfo, QueueInfo
 
 
@@ -247,5 +248,19 @@ def test_an_agent_without_gpus_says_so(monkeypatch, tmp_path, capsys):
     args = ["agent", "--server", "http://127.0.0.1:1", "--token-file", str(token)]
     assert run(args) == 2
     assert "nvidia-smi finds no GPUs on this machine: give --gpus N" in capsys.readouterr().err
-    assert agent._gpus("0") == ([], "")
+    assert agent._gpus("0") == ([], "", 0.0)
     assert msgspec.to_builtins(agent._gpus("2")[0]) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [([], (0.0, "")), (["--sharing", "mps"], (39.0, "mps")), (["--gpu-mem-gib", "8"], (8.0, ""))],
+)
+def test_an_agent_tells_how_its_gpus_are_shared(monkeypatch, options, found):
+    gpus = [
+        Gpu(str(n), f"GPU-{n}", "NVIDIA A100", memory) for n, memory in ((0, 40960), (1, 39936))
+    ]
+    monkeypatch.setattr("rota.live.agent.machine.find_gpus", lambda: gpus)
+    context = agent.agent.make_context("agent", ["--server", "http://127.0.0.1:1", *options])
+    spec = agent._node(context.params).spec
+    assert (spec.gpu_mem_gib, spec.sharing) == found

@@ -21,7 +21,7 @@ from rota.wire import Actor
 @contextmanager
 def a_daemon(
     path, *, nodes=(2, 2), patient=False, driver=None, config=None, settings=None,
-    clock=WallClock, **scheduling,
+    clock=WallClock, provider=None, **scheduling,
 ):  # fmt: skip
     store = Store(path, durable=False)
     loop = DaemonLoop(
@@ -29,7 +29,7 @@ def a_daemon(
         Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
         patient=patient, clock=clock,
     )  # fmt: skip
-    daemon = Daemon(loop, Tokens(store), config=config, settings=settings)
+    daemon = Daemon(loop, Tokens(store), config=config, settings=settings, provider=provider)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:

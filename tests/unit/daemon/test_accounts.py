@@ -5,11 +5,13 @@ import pytest
 from rota.core.errors import ConflictError, InputError
 from rota.core.launch import Launch
 from rota.daemon.accounts import Accounts, find_owner
+from rota.daemon.folder import StateFolder
 from rota.daemon.secrets import SecretStore
 from rota.daemon.settings import IsolationSettings, read_settings
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.live.driver import RunOrder
+from rota.server import Assembly
 from rota.wire import Actor, NewPerson
 
 
@@ -151,3 +153,9 @@ def test_secrets_of_the_owner_follow_them(tmp_path):
         assert vault.values(("KEY",), "olga", 8) == {"KEY": "sesame"}
         assert vault.values(("KEY",), "local", 3) == {"KEY": "sesame"}
     vault.copy_of(Actor("nobody", "admin"), owner)
+
+
+def test_an_owner_that_cannot_be_a_name_is_refused(tmp_path):
+    settings = read_settings(None, {"owner": "a b/c", "listen": "127.0.0.1:0"})
+    with pytest.raises(InputError, match=r"owner is 'a b/c': use up to 64 letters, digits"):
+        Assembly(StateFolder(tmp_path / "state"), settings)

@@ -2,7 +2,10 @@
 
 import pytest
 
+from rota.core.admission import BudgetUse
+from rota.core.findings import AuditFacts, find
 from rota.core.jobs import HELD
+from rota.daemon.budgets import BudgetWatch
 from rota.daemon.settings import Scheduling
 from rota.server import dated
 from scripted import Power, Script, ScriptedWorld, drive, job_file, make_loop
@@ -65,3 +68,62 @@ def test_a_month_outlives_the_daemon(tmp_path):
 )
 def test_a_daemon_says_once_when_its_second_0_was(text, made):
     assert dated(Scheduling(admission=text), 86400.0).admission == made
+
+
+def test_what_runs_counts_for_a_budget(tmp_path):
+    place = world()
+    loop = make_loop(tmp_path / "rota.db", place, nodes=(1, 4), admission=BUDGET)
+    seen = {}
+
+    def look(batch):
+        commit(batch)
+        engine = loop.state.engine
+        seen[batch.time_s] = [
+            (use.name, use.used_gpu_s, use.until_s)
+            for use in engine.scheduler.budgets(engine.view, batch.time_s)
+        ]
+
+    commit, loop.journal.commit = loop.journal.commit, look
+    drive(loop, place, Script([(0.0, job_file(1)), (14.0, job_file(1))]))
+    assert seen[14.0] == [("", 14.0, 120.0)]  # 14 of 18 GPU-seconds, of the job that runs
+    assert seen[30.0][0][1] == 30.0
+
+
+class Kept(dict):
+    """Facts of a store."""
+
+    def fact(self, name, first):
+        return self.setdefault(name, first)
+
+    def change_fact(self, name, value):
+        self[name] = value
+
+
+def test_levels_are_told_once_in_each_period():
+    now, facts, notes = [BudgetUse("queue", "vision", 0.0, 360_000.0, 100.0)], Kept(), []
+
+    def step(used_h, until_s=100.0):
+        now[0] = now[0]._replace(used_gpu_s=used_h * 3_600.0, until_s=until_s)
+        watch.step()
+
+    watch = BudgetWatch(lambda: now, facts, notes.append)
+    for used_h in (10, 79, 80, 85, 99):
+        step(used_h)
+    told = "budget: queue 'vision' has used 80 of 100 GPU-hours of its budget (80%)"
+    assert notes == [told]
+    watch = BudgetWatch(lambda: now, facts, notes.append)  # the next daemon
+    step(99)
+    step(100)
+    step(104)
+    assert notes == [told, told.replace("80 of", "100 of").replace("80%", "100%")]
+    step(3, until_s=200.0)
+    step(81, until_s=200.0)
+    assert len(notes) == 3
+    assert len(facts["budgets"]) < 60  # of periods that are over nothing is kept
+
+
+def test_an_audit_names_budgets_that_are_nearly_used():
+    uses = [BudgetUse("user", "ann", 90.0, 100.0), BudgetUse("user", "bob", 79.0, 100.0)]
+    (found,) = find(AuditFacts(budgets=uses))
+    assert (found.kind, found.subject) == ("budget", "ann")
+    assert "user 'ann' has used 0.025 of 0.0277778 GPU-hours of its budget (90%)" in found.text

@@ -4,8 +4,15 @@ import msgspec
 import pytest
 
 from receivers import WebReceiver, receiving
-from rota.core.errors import NotFoundError
-from rota.daemon.notify import MOST_PENDING, MOST_TRIES, Notifier, NotifyState, allowed
+from rota.core.errors import InputError, NotFoundError
+from rota.daemon.notify import (
+    MOST_PENDING,
+    MOST_TRIES,
+    Notifier,
+    NotifyState,
+    allowed,
+    check_budget_targets,
+)
 from rota.daemon.settings import NotifySettings, Webhook
 from rota.jobfile.model import JobFile
 from rota.wire import Event, Forecast, JobInfo
@@ -46,11 +53,11 @@ class Source:
         self.starts_at = None
         self.file = JobFile(run="x", notify=("chat",))
 
-    def add(self, kind, job="1", other=-1):
+    def add(self, kind, job="1", other=-1, text=None):
         number = 8 + len(self.rows)
         self.rows.append(
             Event(number=number, time_s=0.0, at=100.0, event=kind, job=job, ref=-1, other=other,
-                  value=0.0, text=None)
+                  value=0.0, text=text)
         )  # fmt: skip
 
     def events(self, after, limit):
@@ -81,7 +88,7 @@ class Clock:
 def world():
     source, facts, clock = Source(), Facts(), Clock()
     with receiving(WebReceiver) as web:
-        settings = NotifySettings(webhooks={"chat": Webhook(url=web.url)})
+        settings = NotifySettings(webhooks={"chat": Webhook(url=web.url)}, budgets=("chat",))
 
         def make():
             return Notifier(source, facts, settings, clock)
@@ -192,3 +199,32 @@ def test_a_target_that_is_not_allowed_any_more_gets_nothing(world):
     source.add("done")
     make().step()
     assert web.got == []
+
+
+def test_who_is_configured_hears_of_budgets(world):
+    source, facts, _, web, make = world
+    make()
+    source.add("note", job=None, text="budget: queue 'vision' has used 80 of 100 GPU-hours")
+    source.add("note", job=None, text="token 'budget: ' created by olga")
+    make().step()
+    make().step()
+    (told,) = web.contents()
+    assert (told["event"], told["text"]) == (
+        "budget", "queue 'vision' has used 80 of 100 GPU-hours",
+    )  # fmt: skip
+    assert "job" not in told
+    assert facts.state.pending == []
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (("nosuch",), "notify.budgets: 'nosuch' is neither in notify.webhooks nor in notify.allow"),
+        (("mailto:a@b.org",), "no mail relay: set notify.relay"),
+    ],
+)
+def test_who_could_not_be_told_of_budgets_is_refused(targets, said):
+    settings = NotifySettings(allow=("mailto:*@b.org",), budgets=targets)
+    with pytest.raises(InputError) as error:
+        check_budget_targets(settings)
+    assert said in str(error.value)

@@ -313,25 +313,26 @@ def test_mistakes_in_the_configuration(tmp_path, said, why):
 
 @pytest.fixture
 def daemon(running, make):
-    with running() as daemon:
-        daemon.provider = make()
+    with running(provider=make()) as daemon:
         yield daemon
 
 
 def come(daemon):
-    start = daemon.begin_login(BACK)
+    start = daemon.identities.begin_login(BACK)
     given = visit(start.url)
-    return daemon.finish_login(LoginAnswer(start.secret, given["state"], given["code"]))
+    return daemon.identities.finish_login(LoginAnswer(start.secret, given["state"], given["code"]))
 
 
 def test_people_are_added_when_they_first_come(daemon, stand_in, admin):
     person = come(daemon)
     assert (person.name, person.role, person.subject) == ("ann", "user", "s-1")
-    assert daemon.people() == [person]
+    assert daemon.identities.people() == [person]
     stand_in.claims |= {"groups": ["ops"], "preferred_username": "ann.married"}
     assert come(daemon).role == "operator"
-    assert daemon.person_actor("ann") == Actor("ann", "operator"), "the subject says who it is"
-    daemon.allow_person("ann", admin, allowed=False)
+    assert daemon.identities.person_actor("ann") == Actor("ann", "operator"), (
+        "the subject says who it is"
+    )
+    daemon.identities.allow_person("ann", admin, allowed=False)
     with pytest.raises(ForbiddenError, match="ann is disabled"):
         come(daemon)
     acts = [line.act.partition(":")[0] for line in daemon.store.audit(0, 100)]
@@ -343,8 +344,8 @@ def test_people_are_added_when_they_first_come(daemon, stand_in, admin):
 
 
 def test_a_name_that_is_taken_is_not_taken_over(daemon, stand_in, admin):
-    daemon.add_person(NewPerson(name="ann", role="admin"), admin)
-    daemon.create_token("robot", "operator", admin)
+    daemon.identities.add_person(NewPerson(name="ann", role="admin"), admin)
+    daemon.identities.create_token("robot", "operator", admin)
     for name in ("ann", "robot"):
         stand_in.claims["preferred_username"] = name
         with pytest.raises(ForbiddenError, match=f"name '{name}' is taken"):
@@ -352,16 +353,16 @@ def test_a_name_that_is_taken_is_not_taken_over(daemon, stand_in, admin):
     stand_in.claims["preferred_username"] = "local"
     with pytest.raises(InputError, match="daemon's own"):
         come(daemon)
-    daemon.change_person("ann", PersonChange(subject="s-1"), admin)
+    daemon.identities.change_person("ann", PersonChange(subject="s-1"), admin)
     assert come(daemon).name == "ann"
 
 
 def test_without_a_provider_nobody_logs_in(running):
     with running() as daemon:
         with pytest.raises(NotFoundError, match=r"set oidc\.issuer"):
-            daemon.begin_login(BACK)
+            daemon.identities.begin_login(BACK)
         with pytest.raises(NotFoundError, match=r"set oidc\.issuer"):
-            daemon.finish_login(LoginAnswer("a", "b", "c"))
+            daemon.identities.finish_login(LoginAnswer("a", "b", "c"))
 
 
 def test_many_come_at_the_same_time(daemon):
@@ -371,5 +372,5 @@ def test_many_come_at_the_same_time(daemon):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(daemon.people()) == 1
+    assert len(daemon.identities.people()) == 1
     assert [person.name for person in found] == ["ann"] * 4

@@ -170,16 +170,16 @@ def submits(daemon, actor, **job):
 
 
 def test_where_a_person_may_submit(shared, admin):
-    shared.add_person(ann(queues=("research",)), admin)
-    actor = shared.person_actor("ann")
+    shared.identities.add_person(ann(queues=("research",)), admin)
+    actor = shared.identities.person_actor("ann")
     submits(shared, actor, queue="research")
     submits(shared, actor, queue="vision")
     for queue, why in (("prod", "these only: research"), ("", "these only"), ("x", "not declared")):
         with pytest.raises(ForbiddenError, match=why):
             submits(shared, actor, queue=queue)
-    shared.change_person("ann", PersonChange(queues=None), admin)
+    shared.identities.change_person("ann", PersonChange(queues=None), admin)
     submits(shared, actor, queue="prod")
-    shared.change_person("ann", PersonChange(queues=(), own_queues=True), admin)
+    shared.identities.change_person("ann", PersonChange(queues=(), own_queues=True), admin)
     submits(shared, actor, queue="mine")
     with pytest.raises(ForbiddenError, match="these only: none"):
         submits(shared, actor, queue="prod")
@@ -187,42 +187,42 @@ def test_where_a_person_may_submit(shared, admin):
 
 
 def test_how_much_a_person_may_submit(shared, admin):
-    shared.add_person(ann(max_jobs=1, max_priority=3), admin)
-    actor = shared.person_actor("ann")
+    shared.identities.add_person(ann(max_jobs=1, max_priority=3), admin)
+    actor = shared.identities.person_actor("ann")
     with pytest.raises(ForbiddenError, match="3 is the highest"):
         submits(shared, actor, priority=4)
     submits(shared, actor, priority=3)
     with pytest.raises(ForbiddenError, match="1 are allowed"):
         submits(shared, actor)
-    shared.change_person("ann", PersonChange(max_jobs=2), admin)
+    shared.identities.change_person("ann", PersonChange(max_jobs=2), admin)
     submits(shared, actor)
 
 
 def test_limits_name_what_is_declared(shared, admin):
     with pytest.raises(InputError, match="queues: 'reserch' is not declared"):
-        shared.add_person(ann(queues=("reserch",)), admin)
+        shared.identities.add_person(ann(queues=("reserch",)), admin)
     with pytest.raises(InputError, match="priority_classes: 'high' is not declared"):
-        shared.add_person(ann(priority_classes=("high",)), admin)
-    assert shared.people() == []
+        shared.identities.add_person(ann(priority_classes=("high",)), admin)
+    assert shared.identities.people() == []
 
 
 def test_nobody_changes_or_disables_themselves(shared, admin):
-    shared.add_person(ann(role="admin"), admin)
-    actor = shared.person_actor("ann")
+    shared.identities.add_person(ann(role="admin"), admin)
+    actor = shared.identities.person_actor("ann")
     with pytest.raises(ConflictError, match="another administrator"):
-        shared.allow_person("ann", actor, allowed=False)
+        shared.identities.allow_person("ann", actor, allowed=False)
     with pytest.raises(ConflictError, match="another administrator"):
-        shared.change_person("ann", PersonChange(role="user"), actor)
+        shared.identities.change_person("ann", PersonChange(role="user"), actor)
 
 
 def test_what_is_done_to_people_is_in_the_audit_log(shared, admin):
-    shared.add_person(ann(), admin)
-    shared.change_person("ann", PersonChange(max_jobs=5), admin)
-    shared.create_token("ann-ci", "user", admin, user="ann", valid_s=60)
-    made = shared.begin_session("ann", 60)
-    shared.end_session(made.id, admin)
-    shared.allow_person("ann", admin, allowed=False)
-    shared.allow_person("ann", admin, allowed=True)
+    shared.identities.add_person(ann(), admin)
+    shared.identities.change_person("ann", PersonChange(max_jobs=5), admin)
+    shared.identities.create_token("ann-ci", "user", admin, user="ann", valid_s=60)
+    made = shared.identities.begin_session("ann", 60)
+    shared.identities.end_session(made.id, admin)
+    shared.identities.allow_person("ann", admin, allowed=False)
+    shared.identities.allow_person("ann", admin, allowed=True)
     acts = [line.act for line in shared.store.audit(0, 100)]
     assert acts == [
         "person 'ann' added by root: role user",
@@ -237,21 +237,21 @@ def test_what_is_done_to_people_is_in_the_audit_log(shared, admin):
 
 
 def test_a_name_is_not_given_again_while_jobs_of_its_former_holder_go_on(shared, admin):
-    former = shared.authenticate(shared.create_token("carol", "user", admin))
+    former = shared.identities.authenticate(shared.identities.create_token("carol", "user", admin))
     (theirs,) = submits(shared, former)
-    shared.revoke_token("carol", admin)
+    shared.identities.revoke_token("carol", admin)
     with pytest.raises(ConflictError, match="1 jobs of a former 'carol' are not finished"):
-        shared.create_token("carol", "user", admin)
+        shared.identities.create_token("carol", "user", admin)
     with pytest.raises(ConflictError, match="not finished"):
-        shared.add_person(NewPerson(name="carol"), admin)
+        shared.identities.add_person(NewPerson(name="carol"), admin)
     shared.cancel(theirs.id, admin)
-    shared.add_person(NewPerson(name="carol"), admin)
-    assert shared.jobs(shared.person_actor("carol")) == []
+    shared.identities.add_person(NewPerson(name="carol"), admin)
+    assert shared.jobs(shared.identities.person_actor("carol")) == []
 
 
 def test_an_account_of_the_machine_is_the_person_of_that_name(shared, admin):
-    shared.add_person(ann(), admin)
-    assert shared.account(Actor("ann", "operator")) == Actor("ann", "user")
-    assert shared.account(Actor("olga", "operator")) == Actor("olga", "operator")
-    shared.allow_person("ann", admin, allowed=False)
-    assert shared.account(Actor("ann", "operator")) is None
+    shared.identities.add_person(ann(), admin)
+    assert shared.identities.account(Actor("ann", "operator")) == Actor("ann", "user")
+    assert shared.identities.account(Actor("olga", "operator")) == Actor("olga", "operator")
+    shared.identities.allow_person("ann", admin, allowed=False)
+    assert shared.identities.account(Actor("ann", "operator")) is None

@@ -417,11 +417,15 @@ def test_events_can_be_waited_for(daemon, alice, file):
 
 def test_a_new_token_of_a_revoked_name_inherits_nothing(running, admin, file):
     with running() as daemon:
-        former = daemon.authenticate(daemon.create_token("carol", "user", admin))
+        former = daemon.identities.authenticate(
+            daemon.identities.create_token("carol", "user", admin)
+        )
         (theirs,) = daemon.submit([file(name="secret")], former, key="k")
         daemon.cancel(theirs.id, admin)
-        daemon.revoke_token("carol", admin)
-        carol = daemon.authenticate(daemon.create_token("carol", "user", admin))
+        daemon.identities.revoke_token("carol", admin)
+        carol = daemon.identities.authenticate(
+            daemon.identities.create_token("carol", "user", admin)
+        )
         assert daemon.jobs(carol) == []
         for ask in (daemon.job, daemon.cancel, daemon.hold, daemon.explain, daemon.when):
             with pytest.raises(NotFoundError, match="there is no job"):
@@ -435,4 +439,4 @@ def test_a_new_token_of_a_revoked_name_inherits_nothing(running, admin, file):
         assert [job.id for job in daemon.jobs(carol)] == [own.id]
         assert daemon.job(own.id, carol).file is not None
     with running() as daemon:  # and so after a restart
-        assert daemon.tokens() == [TokenInfo("carol", "user")]
+        assert daemon.identities.tokens() == [TokenInfo("carol", "user")]

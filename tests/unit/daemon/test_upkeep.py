@@ -70,6 +70,45 @@ def test_what_was_tampered_with_is_found(state, statement, finding):
     assert finding in "\n".join(upkeep.check(state))
 
 
+def pages(store, limit):
+    """The audit log in pages: lines, and what is broken."""
+    after, found = 0, []
+    while True:
+        page = store.audit_page(after, limit)
+        found += [(line.actor, line.act) for line in page.lines]
+        after = page.next
+        if page.end or page.broken:
+            return found, page.broken
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 100])
+def test_the_audit_log_is_read_and_checked_in_pages(state, limit):
+    with closing(Store(state / "rota.db", durable=False)) as store:
+        assert pages(store, limit) == (ACTS, 0)
+        latest = store.audit_page(None, limit)
+        assert [(line.actor, line.act) for line in latest.lines] == ACTS[-limit:]
+        assert (latest.end, latest.broken, latest.last) == (True, 0, 4)
+        assert store.audit_page(4, limit).lines == []
+        assert store.audit_page(4, limit).broken == 0
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("statement", "line"),
+    [
+        ("update audit set actor = 'carol' where number = 2", 2),
+        ("update audit set act = 'nothing' where number = 4", 4),
+        ("delete from audit where number = 2", 2),
+        ("delete from audit where number >= 3", 3),  # while the daemon runs: it knows better
+        ("delete from audit", 1),
+    ],
+)
+def test_a_page_tells_the_first_line_that_does_not_follow(state, statement, line, limit):
+    with closing(Store(state / "rota.db", durable=False)) as store:
+        change(state, statement)
+        assert pages(store, limit)[1] == line
+
+
 def test_a_copy_of_a_store_that_is_used_can_be_put_back(state, tmp_path):
     with StateFolder(state) as made:
         store = Store(made.store, durable=False)

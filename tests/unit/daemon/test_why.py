@@ -1,11 +1,16 @@
 """Why a job does not start, what would start it, and jobs that nobody has submitted yet."""
 
+import time
+
 import pytest
 
 from daemon_slow import Slow, state
 from rota.core.errors import InputError
+from rota.core.topology import NodeSpec
 from rota.daemon.settings import Queue
-from rota.live.driver import RunStatus
+from rota.live.driver import Capabilities, RunStatus
+from rota.live.drivers.pretend import PretendDriver
+from rota.live.inputs import Reconfigured
 
 POLICIES = ["fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min"]
 
@@ -164,3 +169,30 @@ def test_what_could_not_be_submitted_is_refused(daemon, alice, file):
     assert "refused" in daemon.when_new(file(99), alice).text
     assert "refused" in daemon.why_new(file(99), alice).text
     assert daemon.jobs(alice) == []
+
+
+class ImagesDriver(PretendDriver):
+    """Runs containers."""
+
+    capabilities = Capabilities(measured=False, joins=False, logs=False, images=True)
+
+
+def test_a_job_with_an_image_is_asked_of_nodes_that_run_containers(running, alice, file):
+    image = "docker.io/library/python:3.12"
+    with running(driver=ImagesDriver(), nodes=(2, 1)) as daemon:
+        with pytest.raises(InputError, match="no node of this cluster runs it"):
+            daemon.why_new(file(1, image=image), alice)
+        able = Reconfigured(nodes=(NodeSpec("n0", 1, labels=("container",)),), by="join")
+        daemon._do(lambda: ([able], lambda: None))
+        assert daemon.why_new(file(1, image=image), alice).text == "it would start now"
+        (first,) = daemon.submit([file(1, lasts=9e6, estimate="9h", image=image)], alice)
+        state(daemon, alice, first.id, "RUNNING")
+        ask = file(1, image=image, estimate=60)
+        assert daemon.why_new(file(1, estimate=60), alice).text == "it would start now"
+        found = daemon.why_new(ask, alice, runs=3)
+        assert found.reason in ("constraint", "capacity")
+        forecast = daemon.when_new(ask, alice, runs=3)
+        assert forecast.starts_at is None or forecast.starts_at > time.time() + 3_600
+        (waits,) = daemon.submit([ask], alice)
+        assert daemon.job(waits.id, alice).state == "PENDING"
+        daemon.cancel(first.id, alice)

@@ -5,7 +5,7 @@ import pytest
 from daemon_slow import state
 from rota.core.errors import ConflictError, InputError, NotFoundError, OptionError
 from rota.core.windows import NodeWindow
-from rota.daemon.settings import Scheduling
+from rota.daemon.settings import Queue, Scheduling
 from rota.engine.invariants import Invariants
 from rota.live.inputs import NodeRequest, Reconfigured, WindowChange
 from rota.wire import NewWindow
@@ -132,6 +132,26 @@ def test_by_the_service(running, operator, alice, file):
         assert daemon.audit() == []  # windows end: it is not stuck for ever
         daemon.remove_window("maintenance-1", operator)
         state(daemon, alice, job.id, "RUNNING", "SUCCEEDED")
+
+
+def test_a_reservation_is_for_the_queues_below_too(running, operator, alice, file):
+    queues = (Queue("research"), Queue("vision", parent="research"), Queue("other"))
+    with running(nodes=(1, 2), queues=queues) as daemon:
+        for wrong, hint in (
+            ("resaerch", "did you mean 'research'"),
+            ("x", "known: other, research"),
+        ):
+            with pytest.raises(InputError, match=hint):
+                daemon.add_window(
+                    NewWindow(kind="reservation", nodes=["n0"], queues=[wrong]), operator
+                )
+        made = daemon.add_window(
+            NewWindow(kind="reservation", nodes=["n0"], queues=["research"]), operator
+        )
+        assert made.queues == ["research", "vision"]
+        others, own = daemon.submit([file(1, queue="other"), file(1, queue="vision")], alice)
+        state(daemon, alice, own.id, "RUNNING", "SUCCEEDED")
+        assert daemon.job(others.id, alice).state == "PENDING"
 
 
 @pytest.mark.parametrize(

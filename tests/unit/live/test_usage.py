@@ -156,6 +156,35 @@ def test_runs_are_looked_at_early_and_then_seldom(monkeypatch):
     assert watch._seen == {}
 
 
+def test_who_uses_more_gpu_memory_than_it_may(monkeypatch):
+    table = {10: (1, 0, 0), 11: (10, 0, 0), 12: (11, 0, 0), 20: (1, 0, 0), 21: (20, 0, 0)}
+    monkeypatch.setattr("rota.live.agent.usage.process_table", lambda: table)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    apps = [""]
+
+    def ask(command, timeout_s):
+        return HealthAnswer(0, apps[0] if "compute-apps" in command[1] else TABLE)
+
+    clock, found = Clock(), []
+    parts = [
+        MeasuredPart(PartKey("7.0", 0), 10, ["0", "1"], 4.0),
+        MeasuredPart(PartKey("8.0", 0), 20, ["0"]),  # nobody said how much
+    ]
+    watch = UsageWatch(
+        lambda: parts, lambda told: None, ask, clock, exceeded=lambda *each: found.append(each)
+    )
+    for text, expected in (
+        ("11, GPU-a, 4096\n21, GPU-a, 99999\n", []),
+        ("11, GPU-a, 3072\n12, GPU-b, 3072\n", []),  # of each GPU
+        ("11, GPU-a, 3072\n12, GPU-a, 3072\nnoise\n12, GPU-a, [N/A]\n", [("7.0", 6.0)]),
+    ):
+        apps[0] = text
+        found.clear()
+        clock.now += 100
+        watch.look()
+        assert [(key.run, gib) for key, gib in found] == expected
+
+
 def test_samples_are_kept_and_outlive_the_daemon(tmp_path):
     book = UsageBook(tmp_path / "usage.db")
     now = 2e9

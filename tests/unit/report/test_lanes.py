@@ -7,8 +7,10 @@ from rota.core.jobs import Request
 from rota.core.topology import NodeSpec, Topology
 from rota.metrics import fold_ledger
 from rota.metrics.basis import make_basis
+from rota.metrics.history import read_history
 from rota.report import fragment_heat, gantt, node_heat
 from rota.report.style import by_tenant, lane_rows, main_tenants
+from shared_gpus import shared_run
 
 SHOWN = ("job_id", "node", "lane", "lanes", "start_s", "end_s", "kind")
 
@@ -71,6 +73,35 @@ def test_fractions_share_a_gpu(script):
         ("j0", "n0", 1, 0.5), ("j1", "n0", 1.5, 0.25), ("j2", "n0", 0, 1), ("j3", "n0", 1, 0.5),
     ]  # fmt: skip
     assert not overlaps(bars)
+
+
+def test_all_that_share_a_gpu_have_a_part_of_its_lane(script):
+    script.submit(0, 1).start(0, (2, 1)).at(1).submit(1, 1).start(1, (2, 1))
+    script.submit(2, 1).start(2, (3, 1))  # alone on the other GPU
+    script.at(2).submit(3, 0.5).start(3, (2, 0.5)).at(3).row("done", 1)
+    script.at(4).row("done", 0).row("done", 2).row("done", 3)
+    script.at(5).submit(4, 1).start(4, (2, 1)).at(6).row("done", 4)  # they have gone
+    bars = gantt(script.end())
+
+    found = {job: row for job, *row in bars.select("job", "lane", "lanes", "gpus").rows()}
+    assert found == {
+        0: [0, 0.4, 1], 1: [0.4, 0.4, 1], 3: [0.8, pytest.approx(0.2), 0.5],
+        2: [1, 1, 1], 4: [0, 1, 1],
+    }  # fmt: skip
+    assert not overlaps(bars)
+
+
+@pytest.mark.parametrize(("mode", "policy"), [("timeslice", "salus"), ("fraction", "kubeshare")])
+def test_shared_gpus_keep_their_lanes(tmp_path, mode, policy):
+    run = shared_run(tmp_path, mode, policy)
+    bars = gantt(run.log)
+    area = (pl.col("end_s") - pl.col("start_s")) * pl.col("gpus")
+
+    assert (bars["lanes"] < 1).any()
+    assert (bars["lane"] + bars["lanes"]).max() <= 2 + 1e-6, "as many lanes as GPUs"
+    assert not overlaps(bars)
+    history = read_history(run.log)
+    assert bars.select(area.sum()).item() == pytest.approx(history.held @ history.length_s)
 
 
 def test_a_pool_is_one_node(run_of):

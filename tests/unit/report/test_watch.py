@@ -6,22 +6,29 @@ import threading
 from http.client import HTTPConnection
 
 import numpy as np
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from packed_columns import unpacked
+from rota.cli.app import run as rota
 from rota.cli.movie import watch
 from rota.core.errors import InputError, OptionError
+from rota.engine.log import Log
 from rota.metrics.history import read_history
 from rota.report.data import queue
+from rota.report.frame import embedded
 from rota.report.lanes import gantt
 from rota.report.source import read_source
 from rota.report.watch import read_runs, watch_data, watch_page
 from rota.report.watch_server import WatchServer
+from rota.study.build import build
 from rota.study.config import RunConfig
+from rota.study.follow import LiveLog, find_live
 from rota.study.output import write_run
 from rota.study.run import simulate
 
+LAS = "las:limits=100/400"
 HOSTILE = "</script><script>alert(1)</script>"
 
 
@@ -196,6 +203,131 @@ def test_a_run_that_is_not_done_yet_is_waited_for(served, runs, tmp_path):
     assert 'http-equiv="refresh"' in page
     runs[0].rename(later)
     assert 'id="stages"' in ask()[1]
+
+
+# --- while it is simulated ---------------------------------------------------------------------
+
+
+class Writer:
+    """A simulation that goes on when it is told to, by a clock that is told, too."""
+
+    def __init__(self, target, trace):
+        config = RunConfig(trace=str(trace), cluster="4x4", policy=LAS, mtbf=2.0, mttr=0.1)
+        self.now_s = 0.0
+        self.engine = build(config).engine
+        self.live = LiveLog(target, config, lambda: self.now_s)
+
+    def go(self, batches):
+        """Let it run, and offer what it has; returns its log."""
+        self.engine.run(batches=batches)
+        self.now_s += 1.0
+        self.live.look(self.engine.log)
+        return self.engine.log.frame()
+
+
+@pytest.fixture
+def writer(tmp_path, trace):
+    made = Writer(tmp_path / "deep" / "la[t]er", trace)
+    with made.live:
+        yield made
+
+
+def test_a_simulation_writes_what_it_has_only_if_somebody_asks(writer, tmp_path):
+    target = tmp_path / "deep" / "la[t]er"
+    writer.go(20)
+    found = find_live(target)
+    assert found.read() is None
+    found.ask()
+    writer.now_s -= 0.5  # it looks once in a second
+    for batches in (5, 1, 0, 40):
+        log = writer.go(batches)
+        assert found.read().equals(log)
+    assert found.rows == log.height
+    assert len(list(found.place.glob("*.parquet"))) == 3, "nothing new is no piece"
+    writer.now_s -= 1.0
+    writer.go(5)
+    assert found.read().equals(log), "too early"
+    assert found.lives
+    writer.live.__exit__(None, None, None)
+    assert (found.lives, find_live(target), list(tmp_path.glob("deep"))) == (False, None, [])
+
+
+def test_what_a_killed_simulation_left_is_not_followed_and_goes(tmp_path, trace):
+    left = tmp_path / ".out.17.live"
+    left.mkdir()
+    (left / "about.json").write_text('{"policy": "a", "trace": "b", "cluster": "c"}')
+    assert find_live(tmp_path / "out") is None
+    with LiveLog(tmp_path / "out", RunConfig(trace=str(trace), cluster="4x4", policy="fifo")):
+        assert not left.exists()
+        assert find_live(tmp_path / "out").about.policy == "fifo"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_ends_no_run(tmp_path, trace):
+    (tmp_path / "file").touch()
+    with LiveLog(
+        tmp_path / "file" / "out", RunConfig(trace=str(trace), cluster="4x4", policy="fifo")
+    ) as live:
+        live.look(Log())
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_a_run_is_followed_while_it_is_simulated(served, writer, tmp_path, run_of):
+    target = tmp_path / "deep" / "la[t]er"
+    ask = served([target])
+    assert "not done yet" in ask()[1]
+    seen = ""
+    for batches in (1, 1, 3, 10, 30, 100):  # from the first job on, every beginning can be shown
+        log = writer.go(batches)
+        status, text = ask(f"/news?has={seen}")
+        told = json.loads(text)
+        (run,) = told["runs"]
+        assert (status, told["follow"], run["policy"]) == (200, str(log.height), LAS)
+        assert run["until_s"] == pytest.approx(log["time_s"][-1] - log["time_s"][0], abs=0.01)
+        starts = log.filter(pl.col("event") == "start").height
+        assert (unpacked(run["events"])["what"] < 2).sum() == starts
+        assert len(told["jobs"][0]["ids"]) == (log["event"] == "submit").sum()
+        assert "so far: it is still being simulated" in told["about"]
+        seen = told["follow"]
+        assert ask(f"/news?has={seen}") == (204, "")
+    page = ask()[1]
+    assert "connect-src 'self'" in page
+    assert f'"follow":"{seen}"' in page
+
+    with pytest.raises(InputError, match="is still being simulated: watch it without -o"):
+        read_runs([target])
+    target.mkdir()
+    write_run(run_of(), target)
+    writer.live.__exit__(None, None, None)
+    status, text = ask(f"/news?has={seen}")
+    assert (status, text) == (200, embedded(watch_data(read_runs([target]))))
+    assert json.loads(text)["follow"] is None
+    assert "connect-src" not in ask()[1]
+
+
+def test_a_simulation_that_fails_is_told(served, writer, tmp_path):
+    target = tmp_path / "deep" / "la[t]er"
+    ask = served([target])
+    writer.go(20)
+    assert ask("/news")[0] == 200
+    writer.live.__exit__(None, None, None)
+    assert ask("/news") == (500, f"{target}: the simulation ended without a result\n")
+
+
+def test_the_command_can_be_followed(tmp_path, trace):
+    seen = []
+
+    class Seen(LiveLog):
+        def look(self, log):
+            seen.append((find_live(tmp_path / "out").about.policy, (tmp_path / "out").exists()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rota.study.follow.LiveLog", Seen)
+        words = ["simulate", str(trace), "--cluster", "4x4", "--policy", "fifo"]
+        assert rota([*words, "-o", str(tmp_path / "out")]) == 0
+    assert set(seen) == {("fifo", False)}
+    assert find_live(tmp_path / "out") is None
+    assert read_runs([tmp_path / "out"])
 
 
 def test_without_wait_the_run_has_to_be_there(tmp_path):

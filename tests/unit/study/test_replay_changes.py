@@ -101,6 +101,38 @@ def test_nodes_added_to_one_partition_change_nothing_in_the_other(log):
     assert waits["gpu", "easy"] == 300.0
 
 
+def test_windows_of_a_replay(log):
+    """What if the node had been out of use from 600 s on, when its second job was to start?"""
+    (log / "out").mkdir()
+    text = "nodes=n1,start=20m,for=1h"
+    asked = Asked(
+        log=str(log / "jobs.txt"), nodes=str(log / "nodes.txt"), policies=("easy",),
+        changes=ReplayChanges(maintenance=(text,), reserve=("nodes=n2,start=1m,for=2h,user=ann",)),
+    )  # fmt: skip
+    answer = replay(asked, log / "out", log / "out")
+    rows = answer.table.filter(by="partition").select("group", "schedule", "mean_wait_s").rows()
+    waits = {(group, name): wait for group, name, wait in rows if name != "recorded"}
+    changed = f"easy (maintenance {text}, reserved nodes=n2,start=1m,for=2h,user=ann)"
+    assert (waits["gpu", "easy"], waits["debug", "easy"]) == (300.0, 300.0)
+    assert waits["gpu", changed] == (0.0 + 4_800.0) / 2  # 20 min as it says do not fit after 600 s
+    assert waits["debug", changed] == 60.0 + 7_200.0 + 300.0  # bob has to wait for its end
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("--maintenance", "nodes=n7,start=1h", "there is no node 'n7'"),
+        ("--maintenance", "nodes=n1", "start is missing"),
+        ("--reserve", "nodes=n1,start=1h,queue=w", "unknown queue 'w': known: v"),
+    ],
+)
+def test_windows_that_cannot_be(log, option, text, message):
+    args = [str(log / "jobs.txt"), "--nodes", str(log / "nodes.txt"), "-o", str(log / "out")]
+    done = CliRunner().invoke(command, [*args, option, text])
+    assert message in str(done.exception)
+    assert not (log / "out").exists()
+
+
 def test_the_command_lists_the_partitions(log):
     args = [str(log / "jobs.txt"), "--nodes", str(log / "nodes.txt"), "-o", str(log / "out")]
     done = CliRunner().invoke(command, [*args, "--add-nodes", "1x2"])

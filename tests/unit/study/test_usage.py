@@ -126,6 +126,14 @@ def test_the_command_prints_a_table_and_a_csv(trace, config, tmp_path):
     assert "--budget 'nosuch=-5' is not understood: write NAME=GPU_H" in str(result.exception)
 
 
+def test_what_a_log_does_not_name_is_said(trace, config, tmp_path):
+    simulate(config()).log.write_parquet(tmp_path / "events.parquet")
+    result = CliRunner().invoke(command, [str(tmp_path), "--format", "rota-log", "--by", "user"])
+    assert result.exit_code == 0, result.output
+    assert "--by user: this log names no user of any job" in result.stderr
+    assert "what it names: queue" in result.stderr
+
+
 def test_budgets_warn_and_shares_of_a_period_add_up():
     question = UsageQuestion(by=("queue", "month"), budgets=(("vision", 30.0), ("speech", 100.0)))
     found = fold_usage(history(), question)

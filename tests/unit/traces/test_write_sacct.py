@@ -7,7 +7,7 @@ from rota.core.errors import OutputError
 from rota.study.config import RunConfig
 from rota.study.replay.replay import Asked, replay
 from rota.study.run import simulate
-from rota.traces.formats.slurm.write_sacct import write_sacct
+from rota.traces.formats.slurm.write_sacct import shards_for, write_sacct
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.read import read_trace
@@ -85,9 +85,10 @@ def test_names_dates_and_odd_characters_keep_their_place(tmp_path):
     cells = dict(zip(names, row, strict=True))
     assert (cells["JobID"], cells["JobName"]) == ("1", "a_b")
     assert (cells["Start"], cells["End"]) == ("2026-03-31T23:59:55", "2026-04-01T00:00:05")
-    assert cells["AllocTRES"] == "node=1,gres/gpu=1"
+    assert cells["AllocTRES"] == "node=1,gres/shard=1"
     assert [text.split(" (")[0] for text in lost] == [
-        "names of jobs", "parts of GPUs", "parts of seconds",
+        "names of jobs", "how many shards make a GPU, and the types of shared ones",
+        "parts of seconds",
     ]  # fmt: skip
 
 
@@ -99,3 +100,26 @@ def test_a_file_is_not_overwritten_and_jobs_alone_are_refused(ran, tmp_path):
     with pytest.raises(OutputError, match="does not say when jobs ran"):
         write_sacct(Imported(ran.jobs), path, force=True)
     assert path.read_text() == "mine"
+
+
+def test_parts_of_gpus_come_back_as_they_were(tmp_path):
+    gpus = [0.5, 0.25, 2.0, 0.2]
+    jobs = pl.DataFrame(
+        {
+            "job_id": ["1", "2", "3", "4"],
+            "submit_s": [0.0] * 4,
+            "num_gpus": gpus,
+            "duration_s": [9.0] * 4,
+        }
+    )
+    seen = [Seen(i, 0.0, 9.0, ("n1",), (amount,), "done") for i, amount in enumerate(gpus)]
+    path = tmp_path / "jobs.sacct"
+    lost = write_sacct(Imported(jobs, observed=Observed.of(seen)), path)
+    assert any("sacct:shards=20)" in text for text in lost)
+    assert read_trace(path, "sacct:shards=20").jobs["num_gpus"].to_list() == gpus
+
+
+def test_shards_of_odd_parts():
+    assert shards_for([1.0, 4.0]) == 0
+    assert shards_for([0.5, 0.3]) == 10
+    assert shards_for([0.123456, 0.333333, 0.7]) == 1000

@@ -47,6 +47,7 @@ RETRY_S = 1.0  # after a full disk
 STALE_S = 20 * 3600.0  # folders in which nothing was begun for so long may be asked about
 SOON_STALE_S, LATER_STALE_S = 30.0, 3600.0  # between such questions: within a round, after it
 MOST_USED = 1000  # measurements that wait to be told
+WARN, STOP, OFF = "warn", "stop", "off"  # those who use too much GPU memory
 STUCK_S = 30.0  # a look that takes longer is stuck
 
 
@@ -57,7 +58,8 @@ class Agent:
     that watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
     reached for too long. `sandbox`: how jobs are kept apart, if they are. `containers`: what runs
     images, if anything does: a label of the nodes says so. `hooks`: commands around each job
-    (`prolog`, `epilog`). `news` is set when there is something to report.
+    (`prolog`, `epilog`). `gpu_mem_excess`: what happens to a job that uses more GPU memory than it
+    may (`warn`, `stop`, `off`). `news` is set when there is something to report.
 
     Everything is on disk before it happens, so an agent may die at any time: the next one with the
     same folder adopts what runs. A part is started at most once: its folder says that it was.
@@ -74,6 +76,7 @@ class Agent:
         sandbox: Sandbox | None = None,
         containers: ContainerEngine | None = None,
         hooks: Mapping[str, Sequence[str]] | None = None,
+        gpu_mem_excess: str = WARN,
         boot: Callable[[], str] = boot_id,
     ) -> None:
         self.root = AgentFolder(root, jobs)
@@ -83,9 +86,12 @@ class Agent:
         self.nodes = {node.spec.name: node.with_labels(can) for node in nodes}
         self.fenced = fenced
         self.sandbox = sandbox
+        self.gpu_mem_excess = gpu_mem_excess
         self.containers = containers
         self.news = threading.Event()
         self.leaving = False
+        self.restarting = False
+        self.on_restart: Callable[[], None] | None = None  # None: it cannot begin anew by itself
         self.unhealthy: str | None = None  # what a check says against this machine
         self._hook_problem = ""  # what its last hook that failed says against it
         self._lock = threading.RLock()
@@ -200,8 +206,14 @@ class Agent:
             for request in orders.logs:
                 self._logs.append(read_piece(self.root.jobs, request))
             if orders.urgent:
-                self.news.set()
-                self.wake()
+                self._hurry(orders.restart)
+
+    def _hurry(self, restart: int) -> None:
+        if restart == self.root.session and self.on_restart is not None:
+            self.restarting = True
+            self.on_restart()
+        self.news.set()
+        self.wake()
 
     def answer(self, call: LaneCall) -> CallAnswer:
         """Answer a call of the server; may block as long as the call says, and others with it."""
@@ -283,10 +295,21 @@ class Agent:
         """What runs here, for those who measure it."""
         with self._lock:
             return [
-                MeasuredPart(part.key, part.shim_pid, self._devices(part))
+                MeasuredPart(part.key, part.shim_pid, self._devices(part), part.gpu_mem_gib)
                 for part in self._parts.values()
                 if part.state == "running" and part.shim_pid
             ]
+
+    def exceeded(self, key: PartKey, used_gib: float) -> None:
+        """A part uses more of a GPU's memory than it may."""
+        with self._lock:
+            part = self._parts.get(key)
+            if part is not None and self.gpu_mem_excess != OFF:
+                why = (
+                    f"it uses {used_gib:.4g} GiB of GPU memory and may use {part.gpu_mem_gib:g}: "
+                    "ask for more (gpu_mem_gib), or use less"
+                )
+                part.exceeds(self.gpu_mem_excess, why)
 
     def _devices(self, part: LocalPart) -> list[str]:
         node = self.nodes.get(part.node)
@@ -482,6 +505,10 @@ class Agent:
                 known[name] = value
             for name in list(known)[: max(0, len(known) - VALUES_KEPT)]:
                 del known[name]
+
+    def rest(self) -> None:
+        """Finish what is being done, and begin nothing any more: this process is being replaced."""
+        self._lock.acquire()
 
     def close(self) -> None:
         """Let go of everything; what runs goes on."""

@@ -11,7 +11,9 @@ MASTER_PORT are the same for all of them. `setup` sees everything but RANK and L
 
 *GPUs*: CUDA_VISIBLE_DEVICES has all GPUs of the job on this node, in both cases: with `per: gpu` a
 process chooses by LOCAL_RANK, as under torchrun, so that its peers stay reachable directly. It is
-empty for a job without GPUs.
+empty for a job without GPUs. On GPUs whose mode is `fraction` or `mps` a job that has a part of one
+finds CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, and one that says how much memory it needs
+CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: they mean something to CUDA where NVIDIA's MPS runs.
 
 *Blox's names*: local_gpu_id (the GPU of this process, as this machine counts), master_ip_address,
 world_size, dist_rank, job_id, local_accessible_gpus (its README says local_accessible_gpu).
@@ -21,11 +23,15 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rota.live.agent.messages import LaunchPart
+from rota.core.sharing import FRACTION, MPS
+from rota.live.agent.devices import Share
+from rota.live.agent.messages import AgentNode, LaunchPart
+from rota.live.driver import RunPart
 
 OWN = "ROTA_"
 DAEMONS = frozenset({"PGPASSWORD"})  # of its database
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+THREADS, PINNED = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 
 def inherited(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -78,6 +84,27 @@ def common(
         own |= order.launch.task.variables()
     merged = {**texts, **order.launch.envs, **own}
     return {name: str(value) for name, value in merged.items()}
+
+
+def of_mps(part: RunPart, node: AgentNode, shares: Sequence[Share]) -> dict[str, str]:
+    """What limits a part on GPUs that it shares at the same time as others.
+
+    GPUs count from 0 in the order of CUDA_VISIBLE_DEVICES; there is one percentage for all of them.
+    """
+    modes = node.spec.modes
+    shared = [
+        (place, amount)
+        for place, (device, amount) in enumerate(sorted(shares))
+        if device < len(modes) and modes[device] in (FRACTION, MPS)
+    ]
+    found = {}
+    most = part.gpu_limit or max((amount for _, amount in shared), default=1.0)
+    if shared and most < 1:
+        found[THREADS] = str(max(1, round(100 * most)))
+    if shared and part.gpu_mem_gib:
+        mib = max(1, int(1024 * part.gpu_mem_gib))
+        found[PINNED] = ",".join(f"{place}={mib}M" for place, _ in shared)
+    return found
 
 
 def of_process(order: LaunchPart, devices: Sequence[str], local_rank: int) -> dict[str, str]:

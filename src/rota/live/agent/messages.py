@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from rota.core.launch import Launch
+from rota.core.sharing import MODES
 from rota.core.topology import NodeSpec
 from rota.live.driver import RunPart
 
@@ -40,6 +41,18 @@ class AgentNode(msgspec.Struct, frozen=True):
     spec: NodeSpec
     address: str = "127.0.0.1"
     devices: tuple[str, ...] = ()
+
+    def problem(self) -> str:
+        """What in it cannot be true; empty: nothing."""
+        spec = self.spec
+        amounts = (spec.gpus, spec.cpus, spec.mem_gib, spec.gpu_mem_gib)
+        if not NODE_NAME.fullmatch(spec.name) or any(not 0 <= x < MOST for x in amounts):
+            return f"node {spec.name[:99]!r} with {spec.gpus} GPUs makes no sense"
+        if len(spec.modes) != spec.gpus or not set(spec.modes) <= {"", *MODES}:
+            return f"node {spec.name!r} shares its GPUs in ways that nobody knows"
+        if len(self.devices) > spec.gpus or len(spec.labels) + len(spec.path) > MOST_NAMES:
+            return f"node {spec.name!r} has more devices than GPUs, or too many labels"
+        return ""
 
     def with_labels(self, labels: tuple[str, ...]) -> "AgentNode":
         """The same, with these labels too."""
@@ -164,16 +177,9 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
             return "a text in the report is too long"
         if len(self.stale) > MOST_STALE or any(len(job) > MOST_NAMES for job in self.stale):
             return "there are too many stale jobs in the report"
-        for node in self.nodes:
-            spec = node.spec
-            amounts = (spec.gpus, spec.cpus, spec.mem_gib)
-            if not NODE_NAME.fullmatch(spec.name) or any(not 0 <= x < MOST for x in amounts):
-                return f"node {spec.name[:99]!r} with {spec.gpus} GPUs makes no sense"
-            if len(self.nodes) > MOST_NODES:
-                return f"an agent with {len(self.nodes)} nodes makes no sense"
-            if len(node.devices) > spec.gpus or len(spec.labels) + len(spec.path) > MOST_NAMES:
-                return f"node {spec.name!r} has more devices than GPUs, or too many labels"
-        return ""
+        if len(self.nodes) > MOST_NODES:
+            return f"an agent with {len(self.nodes)} nodes makes no sense"
+        return next(filter(None, (node.problem() for node in self.nodes)), "")
 
 
 class LaunchPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -207,6 +213,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     `halt` and `kill` may name parts that it never heard of: then it must never start them.
     `lost_s`: after so long without contact the server gives up the agent's nodes, so the agent's
     jobs must be gone by then (0: never). `discard`: of these jobs nothing need be kept.
+    `restart`: the session that shall end: the agent begins anew, and its jobs run on.
     """
 
     launch: tuple[LaunchPart, ...] = ()
@@ -219,11 +226,12 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""  # why the server does not want this agent
     lane: bool = False  # there are calls: see `rota.live.agent.lane`
     term: int = 0  # of the leader, where several servers take turns; 0: there is one server
+    restart: int = 0  # 0: none, they are counted from 1
 
     @property
     def urgent(self) -> bool:
         """Is there anything to do?"""
         return bool(
             self.launch or self.halt or self.kill or self.forget or self.logs or self.discard
-            or self.error or self.lane
+            or self.error or self.lane or self.restart
         )  # fmt: skip

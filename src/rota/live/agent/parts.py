@@ -48,6 +48,7 @@ LOG_LIMIT, LOG_KEEP = 64 << 20, 3  # bytes of an output file, and how many older
 REPORT_TAIL, REPORT_LIMIT = 1 << 16, 4 << 20  # bytes of the file of reports
 FILE, SECRETS_DIR = "file:", "ROTA_SECRETS_DIR"
 VALUES_KEPT, NAME_LENGTH = 64, 100  # of what a job reports
+EXCESS = "excess"  # the file that tells the shim of too much GPU memory
 PAUSED = "paused"  # the file that says that its processes have been stopped for a while
 
 
@@ -64,6 +65,7 @@ class LocalPart:
         self.launch: LaunchPart | None = None
         self.node = ""
         self.shares: list[Share] = []
+        self.gpu_mem_gib = 0.0  # that it may use of each of its GPUs; 0: nobody said
         self.state: PartState = "waiting"
         self.told = self.why = ""
         self.code = 0
@@ -120,6 +122,7 @@ class LocalPart:
         part.state = "starting"
         part.node, part._mark = str(about.get("node", "")), str(about.get("key", ""))
         part.shares = [(int(device), float(amount)) for device, amount in about.get("shares", ())]
+        part.gpu_mem_gib = float(about.get("gpu_mem_gib", 0.0))
         part._paused = None if (folder / PAUSED).exists() else False
         how = shim.read(str(folder / "stop")).split()
         part.told = how[0] if how else ""
@@ -151,6 +154,9 @@ class LocalPart:
         else:
             order = self._boxed(launch, devices, folders, sandbox, account)
         order["lease"] = str(self._root.lease) if fenced else ""
+        limits = environment.of_mps(launch.part, node, shares)
+        order["env"] = {**limits, **order["env"]}  # as of all variables, those of the job win
+        self.gpu_mem_gib = launch.part.gpu_mem_gib
         texts = {
             "order.json": json.dumps(order),
             "part.json": json.dumps(self._about(launch, shares)),
@@ -303,6 +309,7 @@ class LocalPart:
             "node": launch.part.node,
             "key": self._mark,
             "shares": list(shares),
+            "gpu_mem_gib": launch.part.gpu_mem_gib,
         }
 
     # --- watching -----------------------------------------------------------------------------
@@ -385,6 +392,20 @@ class LocalPart:
                 for group in (cgroup, *identity.get("limits", ())):
                     if group:
                         Path(group).rmdir()
+
+    def exceeds(self, how: str, why: str) -> None:
+        """It uses more GPU memory than it may: `warn` it, once, or `stop` it."""
+        path = self._folder / EXCESS
+        if self.state != "running" or self.leaves or path.exists():
+            return
+        try:
+            shim.write_whole(str(path), f"{how} {why}")
+        except OSError as error:  # it will be seen again
+            log.warning("excess.delayed", extra={"run": self.key.run, "why": str(error)})
+            return
+        log.warning("gpu_memory", extra={"run": self.key.run, "how": how, "why": why})
+        if self.pidfd >= 0:
+            processes.nudge(self.pidfd)
 
     # --- turns --------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Processes of this machine that somebody else started: are they there, who are they, end them."""
 
+import contextlib
 import os
 import select
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,27 @@ def has_ended(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def reap(pids: Iterable[int]) -> None:
+    """Wait for these children, whoever started them: a program may have been replaced by another.
+
+    Returns when all have ended.
+    """
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found[os.pidfd_open(pid)] = pid
+    poll = select.poll()
+    for fd in found:
+        poll.register(fd, select.POLLIN)
+    while found:
+        for fd, _ in poll.poll():
+            with contextlib.suppress(ChildProcessError):  # it is the child of a child
+                os.waitpid(found[fd], 0)
+            poll.unregister(fd)
+            os.close(fd)
+            del found[fd]
 
 
 def nudge(pidfd: int) -> None:

@@ -11,6 +11,7 @@ quickly and outlives its parent. Everything it needs to know is in its folder:
     identity.json  boot id, process id and start time of the shim, its cgroup
     running        there when `setup` is over and every process was started: when that was; it is
                    touched now and then while the shim lives
+    excess         `warn` or `stop`, and why: it uses more GPU memory than it may
     stop           `halt` (SIGTERM, grace, SIGKILL) or `kill`; a second word says on whose account
     exit.json      how it ended, when it began and when it ended: the last thing that is written
     job/           what the job itself may see of it: its scripts and its file of reports
@@ -684,7 +685,8 @@ class Shim:
         self.groups: set[int] = set()  # every pid that was ever in `main`
         self.codes: dict[int, int] = {}  # number -> exit code
         self.phase, self.kill_at, self.lease_s = RUNNING, FOREVER, FOREVER
-        self.asked = self.timed_out = False
+        self.asked = self.timed_out = self.told_excess = False
+        self.excess = ""  # why it ends, if it used too much
         self.limit_at = self.warn_at = FOREVER  # by the clock since boot
         self.hook_problem = ""
         self.outside = ""  # why it ends, if neither the job nor its owner is the reason
@@ -866,10 +868,11 @@ class Shim:
         if stop:
             if len(stop) > 1:
                 self.outside = self.outside or " ".join(stop[1:])
-            elif not (over or self.timed_out):
+            elif not (over or self.timed_out or self.excess):
                 self.asked = True
             self.end(0.0 if stop[0] == "kill" else self.order["grace_s"])
         self.keep_limit(over=bool(over))
+        self.keep_memory(over=bool(over))
         lease = self.order["lease"] and read(self.order["lease"])
         if lease:
             self.lease_s = float(lease) - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -880,7 +883,7 @@ class Shim:
 
     def keep_limit(self, *, over: bool) -> None:
         """Warn the job before its time limit, and end it there."""
-        if over or self.asked or self.outside or self.timed_out:
+        if over or self.asked or self.outside or self.timed_out or self.excess:
             return
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         if now >= self.limit_at:
@@ -888,16 +891,31 @@ class Shim:
             self.end(self.order["grace_s"])
         elif now >= self.warn_at:
             self.warn_at = FOREVER
-            with contextlib.suppress(OSError):
-                fd = self.output(self.order["err"])
-                left_s = self.limit_at - now
-                os.write(fd, b"rota: the time limit ends this job in %.0f s\n" % left_s)
-                os.close(fd)
+            self.say(f"the time limit ends this job in {self.limit_at - now:.0f} s")
             if self.order["warn_signal"]:
                 number = getattr(signal, "SIG" + self.order["warn_signal"])
                 for pid in self.others():
                     if catches(pid, number):  # a shell around it would die of it
                         send(os.kill, pid, number)
+
+    def keep_memory(self, *, over: bool) -> None:
+        """Tell the job that it uses more GPU memory than it may, and end it if it is to end."""
+        if self.told_excess or over or self.asked or self.outside or self.timed_out:
+            return
+        how, _, why = read(f"{self.folder}/excess").partition(" ")
+        if why:
+            self.told_excess = True
+            self.say(why)
+            if how == "stop":
+                self.excess = why
+                self.end(self.order["grace_s"])
+
+    def say(self, text: str) -> None:
+        """Tell the job and its owner, in its error output."""
+        with contextlib.suppress(OSError):
+            fd = self.output(self.order["err"])
+            os.write(fd, f"rota: {text}\n".encode())
+            os.close(fd)
 
     def end(self, grace_s: float) -> None:
         """Ask it to end; those that have not by then are killed."""
@@ -1113,6 +1131,8 @@ class Shim:
     def write_exit(self, ended: dict[str, Any]) -> None:
         """Say how it ended."""
         codes = [self.codes.get(number) for number in range(len(self.order["processes"]))]
+        if self.excess:  # however it ended then
+            self.code, self.why = self.code or 1, self.excess
         end = {"code": self.code, "codes": codes, "asked": self.asked, "why": self.why}
         end |= {"timed_out": self.timed_out, "hook_problem": self.hook_problem}
         end |= {"lost": self.outside, "ran": self.ran, "began": self.began, **ended}

@@ -5,7 +5,7 @@ job with several GPUs has its turn on all of them at once. A part that is being 
 its GPUs for itself, is let go.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 from rota.core.sharing import OVERCOMMITS, TIMESLICE
@@ -30,10 +30,16 @@ def _of_modes(node: AgentNode, modes: Iterable[str]) -> frozenset[int]:
 class GpuTurns:
     """Deals out the turns on the GPUs of one agent; `had` counts them."""
 
-    def __init__(self, nodes: Mapping[str, AgentNode], quantum_s: float = QUANTUM_S) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, AgentNode],
+        quantum_s: float = QUANTUM_S,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._sliced = {name: _of_modes(node, (TIMESLICE,)) for name, node in nodes.items()}
         self._quantum_s = quantum_s
-        self._next_s = 0.0  # monotonic
+        self._clock = clock
+        self._next_s = 0.0  # by that clock
         self._turn = 0
         self._last: dict[PartKey, int] = {}
         self.had: dict[PartKey, int] = {}
@@ -41,12 +47,12 @@ class GpuTurns:
 
     def wait_s(self) -> float:
         """Until the next turn; inf if nobody takes turns."""
-        return max(0.0, self._next_s - monotonic()) if self.active else float("inf")
+        return max(0.0, self._next_s - self._clock()) if self.active else float("inf")
 
     def step(self, parts: Iterable[LocalPart]) -> None:
         """Deal out the next turn if it is due."""
-        if any(self._sliced.values()) and monotonic() >= self._next_s:
-            self._next_s = monotonic() + self._quantum_s
+        if any(self._sliced.values()) and self._clock() >= self._next_s:
+            self._next_s = self._clock() + self._quantum_s
             self.deal(parts)
 
     def deal(self, parts: Iterable[LocalPart]) -> None:

@@ -1,5 +1,7 @@
 """What the jobs of a machine use: processors and memory by /proc, GPUs by `nvidia-smi` and DCGM.
 
+Jobs that may use a part of the memory of a GPU are looked at by process, and told if they use more.
+
 `nvidia-smi` does not know how busy every GPU is (one that is divided, for instance): those are read
 from DCGM, by `dcgmi dmon` where it is installed. With the address of a DCGM exporter that is read
 instead of both.
@@ -30,6 +32,8 @@ ASK_S = 10.0  # the longest that `nvidia-smi` may take
 TICKS, PAGE_GIB = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE") / 2**30
 GPUS = ("--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits")
 FIELDS = 3
+APPS = ("--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
+ROUNDING_GIB = 1 / 1024  # `nvidia-smi` tells MiB
 DMON = ("dmon", "-e", "203,1001", "-c", "1")  # GPU_UTIL in percent, GR_ENGINE_ACTIVE from 0 to 1
 LONGEST = 8 << 20  # bytes of what an exporter tells
 _METRIC = re.compile(
@@ -46,6 +50,7 @@ class MeasuredPart(NamedTuple):
     key: PartKey
     pid: int
     devices: Sequence[str]
+    gpu_mem_gib: float = 0.0  # that it may use of each of them; 0: nobody said
 
 
 class _Seen(NamedTuple):
@@ -67,19 +72,34 @@ def process_table(root: Path = Path("/proc")) -> dict[int, tuple[int, float, flo
     return found
 
 
+def below(pid: int, table: Mapping[int, tuple[int, float, float]]) -> list[int]:
+    """Everybody below a process."""
+    children: dict[int, list[int]] = {}
+    for each, (parent, _, _) in table.items():
+        children.setdefault(parent, []).append(each)
+    found = list(children.get(pid, ()))
+    for each in found:  # which grows
+        found += children.get(each, ())
+    return found
+
+
 def used_below(pid: int, table: Mapping[int, tuple[int, float, float]]) -> tuple[float, float]:
     """Processor seconds and GiB of everybody below a process; of itself only who has gone."""
-    below: dict[int, list[int]] = {}
-    for each, (parent, _, _) in table.items():
-        below.setdefault(parent, []).append(each)
-    cpu_s, mem_gib = (table[pid][1], 0.0) if pid in table else (0.0, 0.0)
-    todo = list(below.get(pid, ()))
-    while todo:
-        each = todo.pop()
-        cpu_s += table[each][1]
-        mem_gib += table[each][2]
-        todo += below.get(each, ())
-    return cpu_s, mem_gib
+    everybody = below(pid, table)
+    own_s = table[pid][1] if pid in table else 0.0
+    return own_s + sum(table[each][1] for each in everybody), sum(table[p][2] for p in everybody)
+
+
+def gpu_memory(text: str) -> dict[int, dict[str, float]]:
+    """GiB that each process has of each GPU, by the UUIDs of those."""
+    found: dict[int, dict[str, float]] = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        mib = _number(fields[2]) if len(fields) == FIELDS and fields[0].isdigit() else None
+        if mib is not None:
+            has = found.setdefault(int(fields[0]), {})
+            has[fields[1]] = has.get(fields[1], 0.0) + mib / 1024
+    return found
 
 
 def gpu_shares(text: str) -> dict[str, float]:
@@ -169,8 +189,9 @@ class UsageWatch:
         *,
         exporter: str = "",
         fetches: Callable[[str, float], str] = fetch,
+        exceeded: Callable[[PartKey, float], None] | None = None,
     ) -> None:
-        self._exporter, self._fetches = exporter, fetches
+        self._exporter, self._fetches, self._exceeded = exporter, fetches, exceeded
         self._running, self._tell, self._asks, self._clock = running, tell, asks, clock
         self._seen: dict[PartKey, _Seen] = {}
         self._stopped = threading.Event()
@@ -215,6 +236,24 @@ class UsageWatch:
                 told.append(PartUsage(part.key.run, part.key.node_rank, cpus, mem_gib, busy, idle))
         if told:
             self._tell(told)
+        self._watch_memory([part for part in due if part.gpu_mem_gib], table)
+
+    def _watch_memory(
+        self, parts: Sequence[MeasuredPart], table: Mapping[int, tuple[int, float, float]]
+    ) -> None:
+        """Tell of those who use more of a GPU than they may."""
+        if not parts or self._exceeded is None or shutil.which("nvidia-smi") is None:
+            return
+        said = self._asks(["nvidia-smi", *APPS], ASK_S)
+        has = gpu_memory(said.text) if said.code == 0 else {}
+        for part in parts:
+            on_gpus: dict[str, float] = {}
+            for pid in below(part.pid, table):
+                for gpu, gib in has.get(pid, {}).items():
+                    on_gpus[gpu] = on_gpus.get(gpu, 0.0) + gib
+            most = max(on_gpus.values(), default=0.0)
+            if most > part.gpu_mem_gib + ROUNDING_GIB:
+                self._exceeded(part.key, most)
 
     def _is_due(self, key: PartKey, now_s: float) -> bool:
         seen = self._seen.get(key)

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Literal
 
-from rota.core.admission import Admission
+from rota.core.admission import Admission, BudgetUse
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -216,6 +216,25 @@ class Budget(Admission):
                     f"spent nor committed; {asks}"
                 )
         return ""
+
+    def budgets(self, view: View, now_s: float) -> list[BudgetUse]:
+        """Of everybody who is named, or has used something."""
+        state = self.state
+        used = dict.fromkeys(self._budgets, 0.0) | state.spent_gpu_s
+        for index, commits in state.inside.items():
+            job = view.everyone[index]
+            done = job.attained_gpu_s(now_s) - state.counted_gpu_s.get(index, 0.0)
+            for name in commits:
+                used[name] = used.get(name, 0.0) + done
+        until_s = state.until_s if self.timed and state.until_s else INF
+        found = (
+            BudgetUse(
+                self.params.by, name, amount, self._budgets.get(name, self.params.default * HOUR_S),
+                until_s,
+            )
+            for name, amount in used.items()
+        )  # fmt: skip
+        return [each for each in found if EPSILON < each.budget_gpu_s < INF]
 
     def _period(self) -> str:
         if not self.timed or not self.state.until_s:

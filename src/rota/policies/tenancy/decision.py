@@ -133,9 +133,15 @@ class QueueDecision:
 
     def _is_hopeless(self, leaf: Branch, job: Job) -> bool:
         """There is no room for it, and nobody would make any; then it is noted why it waits."""
-        if self.plan.fits(job) or self.victims.of(leaf, job).jobs:
+        if self.plan.fits(job):
             return False
-        return not self._start(leaf, job, old=False)
+        found = self.victims.of(leaf, job)
+        if found.jobs:
+            return False
+        owed = self._is_owed(leaf, job)
+        free = not self._needs(leaf, job, old=False) and (owed or self._may_borrow(leaf, job))
+        self._waits(leaf, job, found, owed=owed, free=free, old=False)
+        return True
 
     def _take_turns(self) -> None:
         root = self.tenancy.root
@@ -236,26 +242,25 @@ class QueueDecision:
         """Nobody starts before its first job does, which waits."""
         held = self._held[id(leaf), kind]
         if held == self.plan.nodes:
-            leaf.stuck = (self._tried[id(leaf)][kind], held, *self._rests_on(leaf))
-
-    def _rests_on(self, leaf: Branch) -> tuple[Any, ...]:
-        """What it depends on that the first job of a leaf has to wait, beside idle GPUs."""
-        owed = self.rules.owed(leaf)
-        return (leaf.line.first, leaf.used, leaf.firm, leaf.ceiling, owed, leaf.lowest)
+            leaf.stuck = (leaf.line.first, self._tried[id(leaf)][kind], held)
 
     def _is_stuck(self, leaf: Branch) -> bool:
         """Strict: its first job had to wait and nothing has changed for it (`_must_wait`)."""
         stuck = leaf.stuck
         if stuck is None or not self._apart or self._inexact:
             return False
-        job = leaf.line.first
-        if job.gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
-            return False
-        if stuck[2:] != self._rests_on(leaf):
+        job, why, held = stuck
+        gpus, owed = job.gpus, self.rules.owed(leaf)
+        if (
+            job is not leaf.line.first
+            or gpus <= self.up_gpus - self.tenancy.root.used + SLACK
+            or leaf.firm + gpus <= owed + SLACK
+            or (owed < self.up_gpus - SLACK) != (why == QUOTA)
+        ):
             return False
         kind = leaf.line.kinds[job.index]
-        self._tried[id(leaf)] = {kind: stuck[0]}
-        self._held[id(leaf), kind] = stuck[1]
+        self._tried[id(leaf)] = {kind: why}
+        self._held[id(leaf), kind] = held
         return True
 
     def _must_wait(self, leaf: Branch, job: Job) -> bool:
@@ -318,9 +323,9 @@ class QueueDecision:
 
     def _start(self, leaf: Branch, job: Job, *, old: bool) -> bool:
         """Start a job, if need be in the place of others; else note why not."""
-        gpus, number = job.gpus, job.shape.number
-        kind = leaf.line.kinds[job.index]
+        number = job.shape.number
         if self._aged and not old and self._aged & self.plan.eligible(job):
+            kind = leaf.line.kinds[job.index]
             self._tried.setdefault(id(leaf), {})[kind] = NONE
             self._held[id(leaf), kind] = self.plan.eligible(job)
             return False
@@ -339,12 +344,18 @@ class QueueDecision:
             return True
         if owed and job.index not in self._claimed and self._take_back(leaf, job, found):
             return self._start(leaf, job, old=old)
+        self._waits(leaf, job, found, owed=owed, free=free, old=old)
+        return False
+
+    def _waits(
+        self, leaf: Branch, job: Job, found: VictimChoice, *, owed: bool, free: bool, old: bool
+    ) -> None:
+        """It cannot start: those who have to make room for it may be protected still."""
         if found.protected_s < INF:
             self.wake_s = min(self.wake_s, found.protected_s)
             if owed and not old:
-                self._reserved[job.index] = gpus
+                self._reserved[job.index] = job.gpus
         self._fails(leaf, job, owed=owed, free=free)
-        return False
 
     def _fails(self, leaf: Branch, job: Job, *, owed: bool, free: bool) -> None:
         """Note why a job does not start, and for which nodes those behind it wait."""

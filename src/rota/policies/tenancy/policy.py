@@ -263,9 +263,9 @@ class TenantPolicy(IncrementalPolicy[P]):
         """GPUs that it may insist on."""
         return branch.quota
 
-    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
-        """What a branch that wants so many more GPUs may take from another."""
-        return Claim(other.quota) if branch.within(gpus) else None
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim:  # noqa: ARG002
+        """What a branch that is owed so many more GPUs may take from another."""
+        return Claim(other.quota)
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ as one that is `half_life_s` younger.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import fsum
 from operator import itemgetter
 from typing import Any
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.reasons import Reason
 from rota.core.tenants import Tenant, TenantTree
 
 DIGITS = 6  # sums of fractions of GPUs are rounded, so that they do not depend on their order
@@ -68,12 +69,25 @@ class Branch:
         self.heads: list[Branch] = []  # of those below it: who has a job that may be its next
         self.first: Job | None = None
         self.key: tuple[Any, ...] = ()
-        self.stuck: tuple[Any, ...] | None = None  # its first job waits, and why
+        # of a leaf: who is its first and waits, why, and for which nodes; until its accounts change
+        self.stuck: tuple[Job, Reason, int] | None = None
 
     @property
     def name(self) -> str:
         """Of the tenant."""
         return self.tenant.name
+
+    def rivals(self) -> "Iterator[Branch]":
+        """The others below what is above it."""
+        assert self.parent is not None  # noqa: S101 - it is not the whole cluster
+        return (branch for branch in self.parent.children if branch is not self)
+
+    def leaves(self) -> "Iterator[Branch]":
+        """Itself if it is one, or those below it."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
 
     def within(self, gpus: float) -> bool:
         """So many more for a guaranteed job are part of its quota."""
@@ -155,11 +169,14 @@ class Tenancy:
         self.lined: dict[str, Branch] = {}
         """Leaves in which jobs wait."""
         self._forks: dict[tuple[int, int], tuple[Branch, Branch]] = {}
+        self.revision = 0  # changes with what anybody has or is promised
         self.settled: tuple[float, int] = (-1.0, 0)
         """What all are promised follows from this: the GPUs that are up, and who is there."""
         self.entitled_for = self.settled  # when `Branch.entitled` was made
         self.stirred: dict[Branch, None] = {}  # since then jobs came to these leaves or left them
-        self._census = 0  # changes when an undeclared tenant comes or goes
+        self._census = (
+            0  # changes when an undeclared tenant comes; if it has a part, also when it goes
+        )
         self.keeps = any(tenant.lend < INF for tenant in tenants)
         positions = {tenant.name: number for number, tenant in enumerate(tenants)}
         for tenant in tenants:
@@ -188,6 +205,7 @@ class Tenancy:
             else:
                 leaf = Branch(Tenant(name), declared or self.root, (1, 0, name))
                 self.branches.append(leaf)
+                self._census += 1
             self._leaves[name] = leaf
         return leaf
 
@@ -220,7 +238,7 @@ class Tenancy:
         self.stirred[leaf] = None
         for branch in leaf.path:
             branch.jobs += change
-        if leaf.order[0] and leaf.jobs == (change > 0):
+        if self._divide and leaf.order[0] and leaf.jobs == (change > 0):
             self._census += 1
 
     def ask(self, leaf: Branch, gpus: float) -> None:
@@ -230,6 +248,8 @@ class Tenancy:
 
     def charge(self, leaf: Branch, gpus: float, *, firm: bool) -> None:
         """A job gets GPUs, or gives them back (a negative number)."""
+        self.revision += 1
+        leaf.stuck = None
         for branch in leaf.upwards:
             used = branch.used + gpus
             branch.used = used if used.is_integer() else round(used, DIGITS)
@@ -242,7 +262,8 @@ class Tenancy:
         if self._half_life_s > 0 and seconds > 0:
             left = 0.5 ** (seconds / self._half_life_s)
             for leaf in self._leaves.values():
-                leaf.average = leaf.used + (leaf.average - leaf.used) * left
+                used = leaf.used
+                leaf.average = used + (leaf.average - used) * left
             for branch in self._above[:-1]:  # of the whole cluster nobody asks
                 branch.average = fsum([child.average for child in branch.children])  # exactly
 
@@ -253,12 +274,14 @@ class Tenancy:
         if self.settled == (up_gpus, self._census):
             return False
         self.settled = (up_gpus, self._census)
+        self.revision += 1
         self.root.quota = up_gpus
         self._promise(self.root)
         for branch in self.branches:
             tenant = branch.tenant
             borrow = tenant.borrow if self._borrow else 0.0
             branch.ceiling = min(tenant.limit, branch.quota + borrow)
+            branch.stuck = None
             above = branch.parent
             declared = above is not None and above.promises
             most = branch.promised if declared or not self._divide else INF

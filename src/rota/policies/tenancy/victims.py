@@ -23,7 +23,9 @@ have more than their quota before jobs of their neighbours, then the rule decide
 Among equals the one that started last goes first.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
@@ -31,6 +33,8 @@ from rota.core.jobs import RUNNING, Job
 from rota.core.view import View
 from rota.policies.tenancy.queues import Queues
 from rota.policies.tenancy.tree import SLACK, Branch
+
+_begun, _priority = attrgetter("start_s", "index"), attrgetter("spec.priority")
 
 Rule = Literal["latest-start", "lowest-priority", "most-over-quota", "least-progress"]
 
@@ -46,8 +50,8 @@ class Rules(Protocol):
         """GPUs that it may insist on."""
         ...
 
-    def claim(self, branch: Branch, other: Branch, gpus: float) -> "Claim | None":
-        """What a branch that wants so many more GPUs may take from another; None: nothing."""
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> "Claim":
+        """What a branch that is owed so many more GPUs may take from another."""
         ...
 
 
@@ -121,7 +125,7 @@ class Victims:
         # started in this decision, in the place of whom
         self.loans: dict[int, tuple[Job, Sequence[Job]]] = {}
         self._ranked: dict[int, list[tuple[Any, Job]]] = {}
-        self._unprotected: dict[Branch, list[Job]] = {}  # those that may go, if `_at_once`
+        self._ordered: dict[Branch, list[Job]] = {}  # those that run, as they would have to go
         self._protected_s = INF
         self._protected_gpus = 0.0
         # nobody is protected by its age or by how short it has run
@@ -189,55 +193,68 @@ class Victims:
     # --- of other queues --------------------------------------------------------------------------
 
     def _others(self, leaf: Branch, job: Job) -> Collection[Job]:
-        owed = self.rules.owed
-        gpus = job.gpus
-        if (
-            not self.options.reclaim
-            or not self.queues.classes[job.spec.priority].guaranteed
-            or all(branch.firm + gpus > owed(branch) + SLACK for branch in leaf.path)
-        ):
+        if not self.options.reclaim or not self._classes[job.spec.priority].guaranteed:
             return ()
-        found: list[Wanted] = []
-        for other in self.queues.tenancy.leaves():
-            if other is not leaf and other.running:
-                mine, its = self.queues.tenancy.fork(leaf, other)
-                claim = self.rules.claim(mine, its, gpus)
-                if claim is None:
+        gpus, rules = job.gpus, self.rules
+        found: list[Iterator[Wanted]] = []
+        for mine in leaf.path:
+            if mine.firm + gpus > rules.owed(mine) + SLACK:
+                continue
+            for its in mine.rivals():
+                if not its.jobs:
                     continue
-                if other.firm != other.used or its.firm > claim.floor + SLACK:
-                    found += self._of_leaf(other, its, claim)
-        return InTurn(self._as_far_as_allowed(found)) if found else ()
+                claim = rules.claim(mine, its, gpus)
+                over = its.firm > claim.floor + SLACK
+                if over or its.firm != its.used:
+                    found += [
+                        self._of_leaf(other, its, claim)
+                        for other in its.leaves()
+                        if other.running and (over or other.firm != other.used)
+                    ]
+        return InTurn(self._as_far_as_allowed(merge(*found))) if found else ()
 
-    def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> list[Wanted]:
-        """Those of one leaf, all below a branch from which so much may be taken."""
+    def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> Iterator[Wanted]:
+        """Those of one leaf in order, all below a branch from which so much may be taken."""
+        jobs: Iterable[Job] = self._in_order(leaf)
+        if not self._at_once:  # who is protected has to be known
+            jobs = [job for job in jobs if self._may_go(job)]
+        return self._offered(jobs, leaf, branch, claim)
+
+    def _offered(
+        self, jobs: Iterable[Job], leaf: Branch, branch: Branch, claim: Claim
+    ) -> Iterator[Wanted]:
+        entries, classes, gone = self.queues.running, self._classes, self.gone
+        rule, now_s = RULES[self.options.rule], self.now_s
         over = branch.firm > claim.floor + SLACK
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
-        rule, now_s, entries = RULES[self.options.rule], self.now_s, self.queues.running
-        return [
-            ((firm, frugal, rule(job, branch, now_s), -job.start_s, -job.index), job, branch, claim)
-            for job in self._movable(leaf)
-            if over or not entries[job.index][2]
-            for firm in (entries[job.index][2],)
-        ]
+        for job in jobs:
+            index = job.index
+            if (
+                index not in gone
+                and (job.phase == RUNNING or job.running)  # not started in this very decision
+                and classes[job.spec.priority].preemptible
+            ):
+                firm = entries[index][2]
+                if over or not firm:
+                    key = (firm, frugal, rule(job, branch, now_s), -job.start_s, -index)
+                    yield key, job, branch, claim
 
-    def _movable(self, leaf: Branch) -> list[Job]:
-        """Those of a leaf that may go, who started last first."""
-        if not self._at_once:
-            return [job for job in leaf.running.values() if self._may_go(job)]
-        known = self._unprotected.get(leaf)
+    def _in_order(self, leaf: Branch) -> list[Job]:
+        """The jobs of a leaf as they would have to go: opportunistic ones, then by the rule."""
+        known = self._ordered.get(leaf)
         if known is None:
-            classes = self._classes
-            known = self._unprotected[leaf] = [
-                job
-                for job in reversed(leaf.running.values())
-                if (job.phase == RUNNING or job.running) and classes[job.spec.priority].preemptible
-            ]
-        gone = self.gone
-        return [job for job in known if job.index not in gone] if gone else known
+            known = self._ordered[leaf] = sorted(leaf.running.values(), key=_begun, reverse=True)
+            rule = self.options.rule
+            if rule == "least-progress":
+                known.sort(key=lambda job: job.attained_gpu_s(self.now_s))
+            elif rule == "lowest-priority":
+                known.sort(key=_priority)
+            if not all(self._classes[priority].guaranteed for priority in leaf.priorities):
+                known.sort(key=lambda job: self._classes[job.spec.priority].guaranteed)
+        return known
 
-    def _as_far_as_allowed(self, found: list[Wanted]) -> Iterator[Job]:
+    def _as_far_as_allowed(self, found: Iterable[Wanted]) -> Iterator[Job]:
         """First those whose branch keeps its floor, then one more of each that has more."""
-        found.sort()  # no two have the same key, and those of a leaf are nearly in order
         entries = self.queues.running
         left: dict[int, float] = {}
         rest: list[Wanted] = []
@@ -265,7 +282,7 @@ class Victims:
 
         The last first. They lose nothing, so that nothing protects them.
         """
-        if not self.options.reclaim:
+        if not self.options.reclaim or not self.loans:
             return []
         chosen: list[Job] = []
         found: list[Wanted] = []
@@ -276,10 +293,12 @@ class Victims:
                     chosen.append(borrower)
                 continue
             mine, its = self.queues.tenancy.fork(leaf, other)
+            if mine.firm + job.gpus > self.rules.owed(mine) + SLACK:
+                continue
             claim = self.rules.claim(mine, its, job.gpus)
-            if claim is not None and (not firm or its.firm > claim.floor + SLACK):
+            if not firm or its.firm > claim.floor + SLACK:
                 found.append(((firm, number), borrower, its, claim))
-        return [*chosen, *self._as_far_as_allowed(found)]
+        return [*chosen, *self._as_far_as_allowed(sorted(found))]
 
     # --- of its own queue -------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def read_log(folder: Path) -> pl.DataFrame:
     """The event log of a folder."""
     path = folder / EVENTS
     try:
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, glob=False)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror or error}): name a folder with an event log"

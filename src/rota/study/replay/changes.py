@@ -8,6 +8,8 @@
 - *Removed* (`a[001-008],gpu*,rack=r1`). A host list, names with `*` and `?`, or all nodes with a
   `label=`, in a `partition=`, with GPUs of a `type=`, or at a place of a level (`rack=`). What
   matches no node is an error: a typing error must not pass for "it changes nothing".
+- *Windows* (`nodes=n[0-3],start=8h,for=2h`). Maintenance and reservations, as in a simulation;
+  times are counted from the beginning of the log.
 - *More jobs* (`new-group.csv`, `new-group.csv@gpu`). A workload that comes beside the jobs of the
   log; its second 0 is that of the log. Where the log has several partitions, its jobs are in the
   one that is named, unless they name one themselves (column `partition`); without both they are in
@@ -51,11 +53,14 @@ class ReplayChanges(msgspec.Struct, frozen=True):
     also: tuple[str, ...] = ()
     guarantees: tuple[tuple[str, float], ...] = ()  # GPUs that others together leave to a tenant
     more: tuple[tuple[str, float], ...] = ()  # GPUs more for a queue
+    maintenance: tuple[str, ...] = ()  # as `core.windows` reads them
+    reserve: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(
             self.add or self.remove or self.quotas or self.also or self.guarantees or self.more
-        )
+            or self.maintenance or self.reserve
+        )  # fmt: skip
 
     def describe(self) -> str:
         """`+4x8@gpu, -n3, vision<=64, also new-group`."""
@@ -66,7 +71,8 @@ class ReplayChanges(msgspec.Struct, frozen=True):
         return ", ".join(
             [
                 *(f"+{one}" for one in self.add), *(f"-{n}" for n in self.remove), *quotas, *kept,
-                *more, *also,
+                *more, *also, *(f"maintenance {text}" for text in self.maintenance),
+                *(f"reserved {text}" for text in self.reserve),
             ]
         )  # fmt: skip
 

@@ -23,10 +23,12 @@ import polars as pl
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.registry import nearest, split
-from rota.core.topology import NodeSpec
+from rota.core.tenants import TenantTree
+from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.engine.parts import make_policy
 from rota.metrics import write_jobs
+from rota.study.build import read_windows
 from rota.study.config import RunConfig
 from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, as_close, closest, rank
 from rota.study.output import dump, write_run
@@ -46,7 +48,7 @@ from rota.study.replay.tables import (
     tabulate,
 )
 from rota.study.run import RunResult, simulate
-from rota.traces.cluster import parse_cluster, parse_counts
+from rota.traces.cluster import parse_cluster, parse_counts, refuse_windows
 from rota.traces.formats.slurm.records import OPEN
 from rota.traces.formats.store import FILES as TRACE_FILES
 from rota.traces.formats.store import save
@@ -205,6 +207,8 @@ def replay(
     more = enlarged(imported, changes.also, partitions) if changes.also else None
     _refuse_nonsense(asked, more.imported if more else imported)
     tenants = (more.imported if more else imported).jobs["vc"].unique().to_list()
+    topology = Topology(others, machines.levels)  # what is wrong is said before anything runs
+    read_windows(changes.maintenance, changes.reserve, topology, TenantTree(), tenants)
     _write_inputs(asked, machines, others, more, folder, tenants)
     tell(NAME, 0, 1)
     recorded = replay_recorded(imported, machines.nodes)
@@ -309,6 +313,9 @@ class _Machines(msgspec.Struct):
 def _machines(asked: Asked, imported: Imported) -> _Machines:
     if asked.cluster is not None:
         topology = parse_cluster(asked.cluster)[0]
+        refuse_windows(
+            topology, "a replay has the machines as they were", "give --maintenance and --reserve"
+        )
         return _Machines(topology.specs, level_names(topology.specs, topology.levels))
     if imported.cluster:
         return _Machines(imported.cluster, level_names(imported.cluster))
@@ -372,8 +379,9 @@ class _Runs:
         bound = self._asked.changes.quotas or self._asked.changes.guarantees
         quota = "quota" if bound else None
         config = msgspec.structs.replace(
-            config, cluster=str(self._folder / CHANGED), admission=quota
-        )
+            config, cluster=str(self._folder / CHANGED), admission=quota,
+            maintenance=self._asked.changes.maintenance, reserve=self._asked.changes.reserve,
+        )  # fmt: skip
         if self._more is not None:
             trace = str(self._folder / WORKLOAD)
             config = msgspec.structs.replace(config, trace=trace, format=None, limit=None)

@@ -1,8 +1,12 @@
 from pathlib import Path
 
+import pytest
+
 from agents_net import order
+from rota.core.topology import NodeSpec
 from rota.live.agent import environment
-from rota.live.agent.messages import PartKey
+from rota.live.agent.environment import PINNED, THREADS
+from rota.live.agent.messages import AgentNode, PartKey
 from rota.live.driver import RunPart
 from rota.live.drivers.local.records import AgentRun
 
@@ -76,3 +80,23 @@ def test_no_secret_is_inherited():
         "ROTA_ANYTHING": "x",
     }
     assert environment.inherited(environ) == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "shares", "terms", "found"),
+    [
+        ("fraction", [(0, 0.25)], (0, 0), {THREADS: "25"}),
+        ("fraction", [(0, 0.5)], (2.5, 0), {THREADS: "50", PINNED: "0=2560M"}),
+        ("mps", [(0, 0.2)], (0, 0.6), {THREADS: "60"}),  # a limit above what it holds
+        ("mps", [(3, 1.0), (1, 1.0)], (8, 0), {PINNED: "0=8192M,1=8192M"}),
+        ("mps", [(0, 0.001)], (0, 0), {THREADS: "1"}),
+        ("timeslice", [(0, 0.5)], (8, 0), {}),
+        ("exclusive", [(0, 0.5)], (8, 0), {}),
+        ("", [(0, 0.5)], (8, 0), {}),
+        (("", "", "mps", ""), [(0, 1.0), (2, 1.0)], (8, 0), {PINNED: "1=8192M"}),
+    ],
+)
+def test_what_limits_a_part_under_mps(mode, shares, terms, found):
+    node = AgentNode(NodeSpec("n0", 4, sharing=mode), devices=("0", "1", "2", "3"))
+    part = RunPart("n0", (), 0, 0, 1, 0.0, 0.0, *terms)
+    assert environment.of_mps(part, node, shares) == found

@@ -132,6 +132,34 @@ def test_a_job_with_several_gpus_has_its_turn_on_all_of_them(make_agent, tmp_pat
     assert paused == [both, one, both, one]
 
 
+@pytest.mark.parametrize("how", ["warn", "stop", "off"])
+def test_who_uses_too_much_gpu_memory_is_warned_once_or_stopped(make_agent, tmp_path, how):
+    nodes = nodes_here([NodeSpec("n0", 1, sharing="mps", gpu_mem_gib=16)])
+    agent = make_agent(tmp_path / "m0", nodes, gpu_mem_excess=how)
+    done = tmp_path / "m0" / "jobs" / "1" / "work" / "done"
+    script = "trap 'exit 0' TERM; touch ready; while [ ! -e done ]; do sleep 0.05; done"
+    part = RunPart("n0", ((0, 0.5),), 0, 0, 1, gpu_mem_gib=4.0)
+    agent.obey(launches(order("1.0", script, parts=[part])))
+    key = PartKey("1.0", 0)
+    eventually(lambda: agent.step() or agent._parts[key].state == "running")
+    eventually(done.with_name("ready").exists)
+    assert [each.gpu_mem_gib for each in agent.watched()] == [4.0]
+    for used_gib in (6.0, 7.0):
+        agent.exceeded(key, used_gib)
+    errors = tmp_path / "m0" / "jobs" / "1" / "logs" / "0.err"
+    if how == "warn":
+        eventually(lambda: errors.stat().st_size)
+    if how != "stop":
+        done.touch()
+    eventually(lambda: agent.step() or agent._parts[key].over)
+    why = "it uses 6 GiB of GPU memory and may use 4: ask for more (gpu_mem_gib), or use less"
+    told = [line for line in errors.read_text().splitlines() if line.startswith("rota")]
+    assert told == ([] if how == "off" else [f"rota: {why}"])
+    status = agent._parts[key].status()
+    assert (status.code, status.why) == ((1, why) if how == "stop" else (0, ""))
+    assert not status.asked
+
+
 @pytest.mark.parametrize("mode", ["mps", ""])
 def test_only_gpus_in_turns_have_turns(make_agent, tmp_path, mode):
     machine = Machine(make_agent, tmp_path / "m0", gpus=2, mode=mode)

@@ -79,6 +79,10 @@ class KubeApi:
         """Change an object: members that are given replace, null removes."""
         return self._object("PATCH", path, json=body, params=query, headers={"content-type": kind})
 
+    def replace(self, path: str, body: KubeObject, **query: str) -> KubeObject:
+        """Let an object be this; a conflict if it is not of the version that `body` has."""
+        return self._object("PUT", path, json=body, params=query)
+
     def delete(self, path: str, body: KubeObject | None = None, **query: str) -> KubeObject:
         """Remove an object, or those of a collection that a selector names."""
         return self._object("DELETE", path, json=body or {}, params=query)

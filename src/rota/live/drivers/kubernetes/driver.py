@@ -22,11 +22,20 @@ from rota.live.drivers.kubernetes.cache import ObjectCache
 from rota.live.drivers.kubernetes.guest_runs import GuestRun, GuestRuns
 from rota.live.drivers.kubernetes.logs import PodLogs
 from rota.live.drivers.kubernetes.manifest import service
-from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, PodOccupancy, read_node
+from rota.live.drivers.kubernetes.nodes import (
+    KubeNode,
+    NodeHealth,
+    PodOccupancy,
+    other_gpus,
+    read_node,
+)
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import check
+from rota.live.drivers.kubernetes.queued import ORIGIN
+from rota.live.drivers.kubernetes.queued_runs import QueuedRun, QueuedRuns
 from rota.live.drivers.kubernetes.runs import KubeRun, KubeRuns
 from rota.live.drivers.orders import HALT, KILL, RUN, DriverThread
+from rota.live.external import origin_of
 
 log = logging.getLogger("rota.kubernetes")
 
@@ -69,6 +78,7 @@ class KubernetesDriver(Driver):
         self._thread = DriverThread("rota-kubernetes", self._work)
         self._adopted = False
         self._settled = False
+        self._asked: dict[str, int] = {}
         self._ready = False
         self._stuck = ""
         self._pods = ObjectCache(self.api, "/api/v1/pods", self._pod_changed)
@@ -77,14 +87,22 @@ class KubernetesDriver(Driver):
         self._carrier = KubeRuns(
             self.api, self._pods, self._logs, self.options, store, self.namespace
         )
-        self._occupied = PodOccupancy()
+        self._occupied = PodOccupancy(self.options.gpu_resource)
         self._carrier.free = self._free
         self.guests = GuestRuns(
-            self.api, self._pods, store, self.options.scheduler_name, self.options.successor_s
-        )
+            self.api, self._pods, store, self.options.scheduler_name, self.options.successor_s,
+            self.options.gpu_resource,
+        )  # fmt: skip
         self.guests.free = self._free
         self.guests.lost = self._carrier.lost
         self.guests.wake = self._thread.wake
+        self.queued = QueuedRuns(
+            self.api, self._pods, store, self.options.queue_kinds, self.options.scheduler_name,
+            self.options.gpu_resource, self._thread.wake,
+        )  # fmt: skip
+        self.queued.free = self._free
+        self.queued.lost = self._carrier.lost
+        self._caches = [self._pods, self._nodes, *self.queued.caches.values()]
         self._health = NodeHealth(self.options.lost_s)
         self._known: dict[str, KubeNode] = {}
         self._told: dict[str, tuple[str, str]] = {}  # by node: its health, and why it is closed
@@ -94,6 +112,12 @@ class KubernetesDriver(Driver):
     def preflight(self) -> list[str]:
         """Can this cluster be used? Raises if not; otherwise what is worth knowing."""
         remarks = check(self.api, self.options, self.namespace)
+        others = other_gpus(self.api.pages("/api/v1/nodes")[0], self.options)
+        if others:
+            remarks.append(
+                f"nodes offer {', '.join(others)}, too: this daemon hands out "
+                f"{self.options.gpu_resource} only (`kubernetes.gpu_resource`)"
+            )
         try:
             self.api.create(
                 f"/api/v1/namespaces/{self.namespace}/services",
@@ -119,9 +143,10 @@ class KubernetesDriver(Driver):
 
     def open(self, listener: Listener) -> None:
         """Begin to watch."""
-        self._carrier.tell = self.guests.tell = listener
-        self._pods.start()
-        self._nodes.start()
+        self._asked = dict(self.api.calls)
+        self._carrier.tell = self.guests.tell = self.queued.tell = listener
+        for cache in self._caches:
+            cache.start()
         self._thread.start()
 
     def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
@@ -139,28 +164,30 @@ class KubernetesDriver(Driver):
         self._thread.order(lambda: self._take(order, RUN))
 
     def _take(self, order: RunOrder, want: str) -> None:
-        if order.launch.external:
+        if origin_of(order.launch.external).startswith(ORIGIN):
+            self.queued.runs.setdefault(order.run, QueuedRun(order, want))
+        elif order.launch.external:
             self.guests.runs.setdefault(order.run, GuestRun(order, want))
         else:
             self._carrier.runs.setdefault(order.run, KubeRun(order, want))
 
-    def _end(self, run: str, want: str) -> None:
-        (self.guests if run in self.guests.runs else self._carrier).end(run, want)
-
-    def _forget(self, run: str) -> None:
-        (self.guests if run in self.guests.runs else self._carrier).forget(run)
+    def _holder(self, run: str) -> KubeRuns | GuestRuns | QueuedRuns:
+        for each in (self.guests, self.queued):
+            if run in each.runs:
+                return each
+        return self._carrier
 
     def halt(self, run: str) -> None:
         """SIGTERM, its grace, SIGKILL."""
-        self._thread.order(lambda: self._end(run, HALT))
+        self._thread.order(lambda: self._holder(run).end(run, HALT))
 
     def kill(self, run: str) -> None:
         """SIGKILL."""
-        self._thread.order(lambda: self._end(run, KILL))
+        self._thread.order(lambda: self._holder(run).end(run, KILL))
 
     def forget(self, run: str) -> None:
         """No more news of it."""
-        self._thread.order(lambda: self._forget(run))
+        self._thread.order(lambda: self._holder(run).forget(run))
 
     def retire(self, job: str) -> None:
         """Nothing is kept for another run."""
@@ -173,7 +200,7 @@ class KubernetesDriver(Driver):
 
     def trouble(self) -> str:
         """What keeps jobs from being started and watched."""
-        for cache in (self._pods, self._nodes):
+        for cache in self._caches:
             since_s = cache.unheard_since_s
             if since_s is not None and monotonic() - since_s > UNHEARD_S:
                 return cache.trouble
@@ -181,13 +208,24 @@ class KubernetesDriver(Driver):
 
     def close(self) -> None:
         """Stop watching; what runs goes on."""
-        self._pods.close()
-        self._nodes.close()
+        for cache in self._caches:
+            cache.close()
         self._thread.close()
         self.api.end_watches()
-        self._pods.join()
-        self._nodes.join()
+        for cache in self._caches:
+            cache.join()
         self.api.close()
+        log.info("%s", self._requests())
+
+    def _requests(self) -> str:
+        """What was asked of the API server since it began to watch."""
+        asked = [
+            f"{many - self._asked.get(verb, 0)} {verb}"
+            for verb, many in sorted(self.api.calls.items())
+            if many > self._asked.get(verb, 0)
+        ]
+        notes = self.guests.notes.requests + self.queued.notes.requests
+        return f"requests to the API server: {', '.join(asked)}; {notes} of them for notes"
 
     # --- what the watches hear --------------------------------------------------------------------
 
@@ -196,6 +234,8 @@ class KubernetesDriver(Driver):
             self._dirty.add(key)
         if self.options.scheduler_name:
             self.guests.look_at(key)
+        if self.options.queue_kinds:
+            self.queued.look_at(key)
         self._thread.wake()
 
     def _node_changed(self, key: tuple[str, str]) -> None:  # noqa: ARG002 - all are looked at
@@ -212,7 +252,7 @@ class KubernetesDriver(Driver):
                 self._occupied.update(key, self._pods.get(key))
             try:
                 self._thread.obey()
-                if self._pods.listed and self._nodes.listed:
+                if all(cache.listed for cache in self._caches):
                     self._look()
                 nap_s, self._stuck = NAP_S, ""
                 next_look_s = monotonic() + LOOK_S
@@ -237,8 +277,9 @@ class KubernetesDriver(Driver):
         steps: list[Callable[[], None]] = []
         steps += [partial(self._carrier.step, run) for run in self._carrier.runs.values()]
         steps += [partial(self.guests.step, run) for run in self.guests.runs.values()]
+        steps += [partial(self.queued.step, run) for run in self.queued.runs.values()]
         if self._settled:  # before, no run is known
-            steps.append(self.guests.tidy)
+            steps += [self.guests.tidy, self.queued.tidy]
         for step in steps:
             try:
                 step()
@@ -269,7 +310,7 @@ class KubernetesDriver(Driver):
         strangers = [
             "/".join(key)
             for key in self._occupied.holders(name)
-            if not self._carrier.owns(key) and not self.guests.owns(key)
+            if not any(each.owns(key) for each in (self._carrier, self.guests, self.queued))
         ]
         closed = node.closed or (
             f"pods of others hold GPUs: {', '.join(strangers[:3])}" if strangers else ""

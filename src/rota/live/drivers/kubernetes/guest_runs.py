@@ -9,13 +9,22 @@ simply waits while no daemon is there.
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
-from rota.core.kubernetes import part, pod_amounts, text
+from rota.core.kubernetes import part, pod_gpus, text
 from rota.live.driver import RunOrder, RunStatus
-from rota.live.drivers.kubernetes.api import CONFLICT, NOT_FOUND, KubeApi, KubeError, KubeObject
+from rota.live.drivers.kubernetes.api import (
+    CONFLICT,
+    NOT_FOUND,
+    STRATEGIC,
+    KubeApi,
+    KubeError,
+    KubeObject,
+)
 from rota.live.drivers.kubernetes.cache import ObjectCache, key_of
 from rota.live.drivers.kubernetes.guests import (
+    ORIGINS,
     TAKEN,
     TAKEN_NODE,
     TAKEN_RUN,
@@ -45,6 +54,7 @@ class GuestRun(OrderedRun):
     def __init__(self, order: RunOrder, want: str = RUN) -> None:
         super().__init__(order, want)
         self.members: dict[str, PodKey] = {}  # pods that were taken for it, by uid
+        self.bound: set[str] = set()  # of these, though they may not show it yet
         self.asked: set[str] = set()  # of these to end
         self.forced: set[str] = set()  # and without grace
         self.began_unix: float | None = None
@@ -54,9 +64,11 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
     """All of them. Runs are for one thread; what `ExternalSource` has may be asked by any."""
 
     def __init__(
-        self, api: KubeApi, pods: ObjectCache, store: str, scheduler: str, successor_s: float
-    ) -> None:
+        self, api: KubeApi, pods: ObjectCache, store: str, scheduler: str, successor_s: float,
+        resource: str,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._resource = resource  # what it hands out
         self.successor_s = successor_s
         self.lost: set[str] = set()
         self.free: Callable[[str, frozenset[PodKey]], float] = lambda _node, _mine: 0.0
@@ -65,7 +77,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self._pods = pods
         self._store = short(store)
         self._scheduler = scheduler
-        self._notes = ObjectNotes(api)
+        self.notes = ObjectNotes(api)
         self._assigned: dict[str, set[str]] = {}  # by job: uids of its pods
         self._offered: dict[str, list[KubeObject]] = {}  # by key
         self._guests: dict[PodKey, tuple[str, ...]] = {}  # pods, and where they stand in the index
@@ -74,8 +86,8 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def look_at(self, key: PodKey) -> None:
         """A pod has changed; from any thread."""
-        item = self._pods.get(key)
         with self._lock:
+            item = self._pods.get(key)  # inside: who looked earlier must not note it later
             for mark in self._guests.pop(key, ()):
                 self._index[mark].discard(key)
                 if not self._index[mark]:
@@ -95,6 +107,10 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     # --- what waits -------------------------------------------------------------------------------
 
+    def claims(self, origin: str) -> bool:
+        """Is it a pod or a gang?"""
+        return origin.startswith(ORIGINS)
+
     def ready(self) -> bool:
         """Were all pods listed?"""
         return self._pods.listed
@@ -102,7 +118,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
     def offers(self) -> list[ExternalWork]:
         """Pods that wait and belong to no job; those of a gang when all of them are there."""
         self._offered = {uid_of(pods[0]): pods for pods in self._groups()}
-        return [read_work(pods) for pods in self._offered.values()]
+        return [read_work(pods, self._resource) for pods in self._offered.values()]
 
     def _groups(self) -> list[list[KubeObject]]:
         groups: dict[tuple[str, str], list[KubeObject]] = {}
@@ -135,9 +151,10 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self.wake()
 
     def alive(self, job: str) -> bool:
-        """Is there a pod of it that waits or runs?"""
+        """Is there a pod of it that waits or runs, or whose end is still to be told?"""
         return any(
-            guest_end(item) is None and part(item, "metadata").get("deletionTimestamp") is None
+            part(item, "metadata").get("deletionTimestamp") is None
+            and (guest_end(item) is None or _is_pinned(item))
             for item in self._of_job(job)
         )
 
@@ -162,11 +179,16 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
                 self._assigned[job] &= there
                 if not self._assigned[job]:
                     del self._assigned[job]
-        self._notes.forget(there)
+        self.notes.forget(there)
 
     def _note(self, pods: Sequence[KubeObject], reason: str, text: str) -> None:
         for item in pods:
-            self._notes.tell("v1", "Pod", item, reason, text)
+            self.notes.tell("v1", "Pod", item, reason, text, partial(self._condition, item))
+
+    def _condition(self, item: KubeObject, told: Mapping[str, str]) -> None:
+        condition = {**told, "type": "PodScheduled", "status": "False"}
+        body = {"status": {"conditions": [condition]}}
+        self._api.patch(f"{_path(item)}/status", body, kind=STRATEGIC)
 
     # --- what is taken ----------------------------------------------------------------------------
 
@@ -218,7 +240,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def _slots(self, run: GuestRun, pods: Sequence[KubeObject]) -> list[str]:
         """The node of each of its pods, which are all of one size."""
-        each = pod_amounts(part(pods[0], "spec"), "whole")[2] if pods else 0.0
+        each = pod_gpus(part(pods[0], "spec")).get(self._resource, 0.0) if pods else 0.0
         if not each:
             return []
         return [share.node for share in run.order.parts for _ in range(round(share.gpus / each))]
@@ -242,8 +264,9 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         for item, node in zip(fresh, slots, strict=False):
             chosen.append((self._take(run, item, node), node))
         for item, node in chosen:
-            if not text(part(item, "spec"), "nodeName"):
+            if not text(part(item, "spec"), "nodeName") and uid_of(item) not in run.bound:
                 self._bind_one(item, node)
+                run.bound.add(uid_of(item))
 
     def _take(self, run: GuestRun, item: KubeObject, node: str) -> KubeObject:
         about = part(item, "metadata")
@@ -335,11 +358,11 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self._unpin(item)
 
     def _unpin(self, item: KubeObject) -> None:
-        about = part(self._pods.get(key_of(item)) or item, "metadata")
-        finalizers = about.get("finalizers")
-        if not isinstance(finalizers, list) or FINALIZER not in finalizers:
+        item = self._pods.get(key_of(item)) or item
+        about = part(item, "metadata")
+        if not _is_pinned(item):
             return
-        kept = [each for each in finalizers if each != FINALIZER]
+        kept = [each for each in about["finalizers"] if each != FINALIZER]
         change = {"metadata": {
             "resourceVersion": text(about, "resourceVersion"), "finalizers": kept or None,
         }}  # fmt: skip
@@ -361,10 +384,15 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
             if (
                 self.is_mine(item)
                 and annotation(item, TAKEN_RUN) not in self.runs
-                and FINALIZER in (part(item, "metadata").get("finalizers") or ())
+                and _is_pinned(item)
             ):
                 log.info("pod %s/%s is of no run any more", *key_of(item))
                 self._let_go(item)
+
+
+def _is_pinned(item: KubeObject) -> bool:
+    """Does our finaliser keep it?"""
+    return FINALIZER in (part(item, "metadata").get("finalizers") or ())
 
 
 def _job_of(item: KubeObject) -> str:

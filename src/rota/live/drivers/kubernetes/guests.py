@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rota.core.kubernetes import TYPES, part, parts, pod_amounts, text
+from rota.core.kubernetes import TYPES, part, parts, pod_amounts, pod_gpus, text
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.cache import key_of
 from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
@@ -14,8 +14,11 @@ QUEUE, GANG, GANG_SIZE = "rota.dev/queue", "rota.dev/gang", "rota.dev/gang-size"
 PRIORITY_CLASS, PREEMPTIBLE = "rota.dev/priority-class", "rota.dev/preemptible"
 TAKEN, TAKEN_RUN, TAKEN_NODE = "rota.dev/taken-by", "rota.dev/taken-run", "rota.dev/taken-node"
 """Annotations that Rota writes before it binds a pod: which store, which run, which node."""
+QUEUED_BY, QUEUED_RUN = "rota.dev/queued-by", "rota.dev/queued-run"
+"""Labels of pods whose owner waits in the queue: of which store, and for which run."""
 REPEATING = ("Job", "ReplicaSet", "ReplicationController", "StatefulSet")
 """Controllers that make another pod in place of one that was deleted."""
+ORIGINS = ("gang ", "owner ", "pod ")
 MOST_IN_GANG = 1_000
 USER = "k8s."
 _MOST_LETTERS = 64
@@ -34,7 +37,8 @@ def annotation(item: KubeObject, key: str) -> str:
 def is_guest(item: KubeObject, scheduler: str) -> bool:
     """Is it a pod that somebody made for us to schedule?"""
     labels = part(item, "metadata", "labels")
-    return text(part(item, "spec"), "schedulerName") == scheduler and STORE not in labels
+    ours = STORE in labels or QUEUED_RUN in labels
+    return text(part(item, "spec"), "schedulerName") == scheduler and not ours
 
 
 def guest_end(item: KubeObject) -> PartEnd | None:
@@ -87,8 +91,8 @@ def gang_size(item: KubeObject) -> int:
     return size if size <= MOST_IN_GANG else 0
 
 
-def refusal(item: KubeObject) -> str:
-    """What it wants that Rota does not look at when it chooses a node; empty: nothing."""
+def node_wishes(item: KubeObject) -> list[str]:
+    """What a pod, or a template of pods, wants that Rota does not look at to choose a node."""
     spec = part(item, "spec")
     wanted = [f"nodeSelector {key}" for key in part(spec, "nodeSelector") if key not in TYPES]
     affinity = part(spec, "affinity")
@@ -97,6 +101,12 @@ def refusal(item: KubeObject) -> str:
     for spread in parts(spec, "topologySpreadConstraints"):
         if spread.get("whenUnsatisfiable") == "DoNotSchedule":
             wanted.append("topologySpreadConstraints")
+    return wanted
+
+
+def refusal(item: KubeObject) -> str:
+    """What it wants that Rota cannot give; empty: nothing."""
+    wanted = node_wishes(item)
     if wanted:
         return f"Rota does not place pods by {', '.join(wanted)}: leave it out"
     if not gang_size(item):
@@ -104,17 +114,21 @@ def refusal(item: KubeObject) -> str:
     return ""
 
 
-def read_work(pods: Sequence[KubeObject]) -> ExternalWork:
-    """A pod, or all pods of a gang, as work."""
+def read_work(pods: Sequence[KubeObject], resource: str) -> ExternalWork:
+    """A pod, or all pods of a gang, as work; GPUs are what it asks of this resource."""
     first = min(pods, key=key_of)
     space, name = key_of(first)
     spec, labels = part(first, "spec"), part(first, "metadata", "labels")
-    cpus, mem_gib, gpus = pod_amounts(spec, "whole")
+    cpus, mem_gib, _ = pod_amounts(spec, "whole")
+    kinds = pod_gpus(spec)
+    gpus, others = kinds.get(resource, 0.0), sorted(kinds.keys() - {resource})
     gang = text(labels, GANG)
     asked = {_asked(pod) for pod in pods}
     refused = next(filter(None, map(refusal, pods)), "")
     if not refused and len(asked) > 1:
         refused = f"the pods of the gang {gang} ask for different things: make them alike"
+    if not refused and others:
+        refused = f"it asks for {', '.join(others)}: this scheduler hands out {resource} only"
     if not refused and gpus < 1:
         refused = "it asks for no GPU: leave it to another scheduler"
     grace = spec.get("terminationGracePeriodSeconds")
@@ -122,7 +136,7 @@ def read_work(pods: Sequence[KubeObject]) -> ExternalWork:
         key=uid_of(first), origin=origin(first), owner=f"{USER}{space}"[:_MOST_LETTERS],
         name=gang or name, what=f"gang {space}/{gang}" if gang else f"pod {space}/{name}",
         queue=text(labels, QUEUE), priority_class=text(labels, PRIORITY_CLASS),
-        gpus=gpus, parts=len(pods), gpu_type=_gpu_type(first), cpus=cpus, mem_gib=mem_gib,
+        gpus=gpus, parts=len(pods), gpu_type=gpu_type(first), cpus=cpus, mem_gib=mem_gib,
         grace_s=float(grace) if isinstance(grace, int) else 30.0,
         repeated=all(map(is_repeated, pods)), refused=refused,
     )  # fmt: skip
@@ -130,10 +144,12 @@ def read_work(pods: Sequence[KubeObject]) -> ExternalWork:
 
 def _asked(item: KubeObject) -> tuple[Any, ...]:
     labels = part(item, "metadata", "labels")
-    return (*pod_amounts(part(item, "spec"), "whole"), gang_size(item), _gpu_type(item),
+    spec = part(item, "spec")
+    return (*pod_amounts(spec, "whole"), *sorted(pod_gpus(spec)), gang_size(item), gpu_type(item),
             text(labels, QUEUE), text(labels, PRIORITY_CLASS))  # fmt: skip
 
 
-def _gpu_type(item: KubeObject) -> str:
+def gpu_type(item: KubeObject) -> str:
+    """The GPU type that a pod, or a template of pods, asks for."""
     chosen = part(item, "spec", "nodeSelector")
     return next((text(chosen, key) for key in TYPES if text(chosen, key)), "")

@@ -1,12 +1,12 @@
 """Nodes as Kubernetes tells of them, who holds their GPUs, and what Rota makes of that."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Literal
 
 import msgspec
 
-from rota.core.kubernetes import machine, part, parts, pod_amounts, quantity, text
+from rota.core.kubernetes import is_gpu, machine, part, parts, pod_gpus, quantity, text
 from rota.core.launch import CONTAINER
 from rota.core.topology import NodeSpec
 from rota.live.drivers.kubernetes.api import KubeObject
@@ -48,6 +48,16 @@ def read_node(item: KubeObject, options: KubernetesOptions) -> KubeNode | None:
     return KubeNode(spec, ready, _closed(item, options.tolerations))
 
 
+def other_gpus(items: Iterable[KubeObject], options: KubernetesOptions) -> list[str]:
+    """Resources of nodes that stand for GPUs and are not the one that Rota hands out."""
+    found: set[str] = set()
+    for item in items:
+        status = part(item, "status")
+        amounts = part(status, "allocatable") or part(status, "capacity")
+        found |= {name for name, value in amounts.items() if is_gpu(name) and quantity(value)}
+    return sorted(found - {options.gpu_resource})
+
+
 def _closed(item: KubeObject, tolerated: Sequence[str]) -> str:
     spec = part(item, "spec")
     if spec.get("unschedulable"):
@@ -80,9 +90,10 @@ class NodeHealth:
 
 
 class PodOccupancy:
-    """GPUs of nodes that pods hold, whoever made them."""
+    """GPUs of nodes that pods hold, whoever made them: as many as they ask of this resource."""
 
-    def __init__(self) -> None:
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
         self._holding: dict[tuple[str, str], tuple[str, float]] = {}
         self._held: dict[str, dict[tuple[str, str], float]] = {}
 
@@ -94,7 +105,7 @@ class PodOccupancy:
         node = text(part(item, "spec"), "nodeName") if item is not None else ""
         if item is None or not node or read_end(item) is not None:
             return
-        gpus = pod_amounts(part(item, "spec"), "whole")[2]
+        gpus = pod_gpus(part(item, "spec")).get(self._resource, 0.0)
         if gpus:
             self._holding[key] = (node, gpus)
             self._held.setdefault(node, {})[key] = gpus

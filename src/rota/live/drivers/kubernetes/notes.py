@@ -2,12 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
 from rota.core.errors import ClusterError
 from rota.core.kubernetes import part, text
-from rota.live.drivers.kubernetes.api import CONFLICT, STRATEGIC, KubeApi, KubeError, KubeObject
+from rota.live.drivers.kubernetes.api import CONFLICT, KubeApi, KubeError, KubeObject
 from rota.live.drivers.kubernetes.cache import key_of
 
 log = logging.getLogger("rota.kubernetes")
@@ -21,6 +21,7 @@ class ObjectNotes:
     """
 
     def __init__(self, api: KubeApi) -> None:
+        self.requests = 0
         self._api = api
         self._told: dict[str, tuple[str, str]] = {}  # by uid
         self._lock = threading.Lock()
@@ -30,20 +31,27 @@ class ObjectNotes:
         with self._lock:
             self._told = {uid: told for uid, told in self._told.items() if uid in there}
 
-    def tell(self, version: str, kind: str, item: KubeObject, reason: str, message: str) -> None:
-        """An object waits for this reason."""
+    def tell(
+        self, version: str, kind: str, item: KubeObject, reason: str, message: str,
+        condition: Callable[[Mapping[str, str]], None] | None = None,
+    ) -> None:  # fmt: skip
+        """An object waits for this reason; `condition` writes it into its status."""
         uid = text(part(item, "metadata"), "uid")
         with self._lock:
             if self._told.get(uid) == (reason, message):
                 return
             self._told[uid] = (reason, message)
         try:
+            self.requests += 1
             self._event(version, kind, item, reason, message[:_LONGEST])
-            if kind == "Pod":
-                self._condition(item, reason, message[:_LONGEST])
+            if condition is not None:
+                self.requests += 1
+                condition({
+                    "reason": reason, "message": message[:_LONGEST], "lastTransitionTime": _now()
+                })  # fmt: skip
         except ClusterError as error:
             log.info("note on %s %s: %s", kind, "/".join(key_of(item)), error)
-            if error.retryable:
+            if error.retryable or (isinstance(error, KubeError) and error.status == CONFLICT):
                 with self._lock:
                     self._told.pop(uid, None)
 
@@ -65,18 +73,8 @@ class ObjectNotes:
         except KubeError as error:
             if error.status != CONFLICT:
                 raise
+            self.requests += 1
             self._api.patch(f"{path}/{called}", {"message": message, "lastTimestamp": now})
-
-    def _condition(self, item: KubeObject, reason: str, message: str) -> None:
-        space, name = key_of(item)
-        condition = {
-            "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
-            "lastTransitionTime": _now(),
-        }  # fmt: skip
-        self._api.patch(
-            f"/api/v1/namespaces/{space}/pods/{name}/status",
-            {"status": {"conditions": [condition]}}, kind=STRATEGIC,
-        )  # fmt: skip
 
 
 def _now() -> str:

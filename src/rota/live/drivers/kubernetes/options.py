@@ -23,4 +23,5 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     keep_s: float = 3600.0  # pods that ended stay so long, for `kubectl describe`
     timeout_s: float = 20.0  # of a single request
     scheduler_name: str = ""  # pods of others with this `schedulerName` are jobs; empty: none are
+    queue_kinds: tuple[str, ...] = ()  # objects with the label rota.dev/queue are jobs
     successor_s: float = 120.0  # so long a job waits for another pod in place of one that is gone

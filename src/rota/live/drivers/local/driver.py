@@ -55,7 +55,7 @@ from rota.live.driver import (
     RunMetrics,
     RunOrder,
 )
-from rota.live.drivers.local.fleet import AgentFleet, KnownAgent
+from rota.live.drivers.local.fleet import AgentFleet, AgentPicture, KnownAgent
 from rota.live.drivers.local.lane import CallLanes
 from rota.live.drivers.local.outputs import Outputs
 from rota.live.drivers.local.records import AgentRun
@@ -125,6 +125,7 @@ class AgentDriver(Driver):
         self._requests = time.time_ns()  # an answer to the server before this one fits no request
         self._answers: dict[int, LogPiece | None] = {}
         self._asked: dict[int, str] = {}  # the agent of each request
+        self._restarts: dict[str, int] = {}  # by agent: the session that shall end
 
     # --- the daemon's side ----------------------------------------------------------------------
 
@@ -383,6 +384,7 @@ class AgentDriver(Driver):
             if status is not None:
                 self._post(record.note(status, agent.behind_s))
             elif record.was_started(key):
+                agent.without.append(key.run)
                 self._post(record.lose(key, "its agent has no trace of it any more"))
 
     def _keys_of(self, agent: KnownAgent) -> list[PartKey]:
@@ -424,7 +426,27 @@ class AgentDriver(Driver):
             lost_s=lost_s,
             term=self._term,
             lane=self._lanes.is_wanted(agent.id),
+            restart=agent.session if self._restarts.get(agent.id) == agent.session else 0,
         )
+
+    # --- restarting agents ------------------------------------------------------------------------
+
+    def agents(self) -> list[AgentPicture]:
+        """Those that were heard of, with the nodes for which they speak."""
+        with self._lock:
+            return [
+                AgentPicture(
+                    agent.id, agent.session, tuple(agent.nodes), tuple(agent.without),
+                    is_up=agent.state == "up", embedded=agent.id in self._fleet.embedded,
+                )
+                for agent in self._fleet.agents.values()
+            ]  # fmt: skip
+
+    def restart_agent(self, agent: str, session: int) -> None:
+        """Let this session of an agent end and another one begin; 0: not any more."""
+        with self._changed:
+            self._restarts[agent] = session
+            self._changed.notify_all()
 
     # --- calls into jobs --------------------------------------------------------------------------
 

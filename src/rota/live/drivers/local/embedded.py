@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rota.core.errors import ClusterError, NotFoundError, RotaError, UnavailableError
 from rota.core.topology import NodeSpec
-from rota.live.agent.agent import Agent
+from rota.live.agent.agent import WARN, Agent
 from rota.live.agent.containers import ContainerEngine
 from rota.live.agent.health import HealthWatch
 from rota.live.agent.link import AgentLink
@@ -56,16 +56,21 @@ class EmbeddedAgent:
         check: Callable[[], str] | None = None,
         hooks: Mapping[str, Sequence[str]] | None = None,
         exporter: str = "",
+        gpu_mem_excess: str = WARN,
     ) -> None:
         nodes = nodes_here(specs, devices)
         self.agent = Agent(
-            root, nodes, name="here", jobs=jobs, sandbox=sandbox, containers=containers, hooks=hooks
-        )
+            root, nodes, name="here", jobs=jobs, sandbox=sandbox, containers=containers,
+            hooks=hooks, gpu_mem_excess=gpu_mem_excess,
+        )  # fmt: skip
         self.agent.files.fetch = lambda job, digest: _piece(driver, job, digest)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)
-        self._usage = UsageWatch(self.agent.watched, self.agent.measured_usage, exporter=exporter)
+        self._usage = UsageWatch(
+            self.agent.watched, self.agent.measured_usage, exporter=exporter,
+            exceeded=self.agent.exceeded,
+        )  # fmt: skip
         driver.embed(
             self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble, self.agent.answer
         )

@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from typing import NamedTuple
 
 from rota.live.agent.messages import (
     AgentNode,
@@ -32,6 +33,18 @@ class KnownAgent:
         self.left = -1  # the session that said goodbye
         self.trouble = ""
         self.unhealthy: str | None = None  # None: no check was made
+        self.without: list[str] = []  # runs of which this session found no trace
+
+
+class AgentPicture(NamedTuple):
+    """An agent as whoever restarts it sees it; `without`: runs that this session did not find."""
+
+    id: str
+    session: int
+    nodes: tuple[str, ...]
+    without: tuple[str, ...]
+    is_up: bool
+    embedded: bool
 
 
 class AgentFleet:
@@ -94,6 +107,8 @@ class AgentFleet:
         if late or report.session == agent.left:
             return None
         agent.heard_s = now_s
+        if report.session != agent.session:
+            agent.without = []
         agent.session, agent.number = report.session, report.number
         agent.name, agent.jobs = report.name, report.jobs
         if report.trouble != agent.trouble:

@@ -2,8 +2,11 @@
 
 import logging
 from collections.abc import Sequence
+from math import gcd
 from pathlib import Path
 from time import monotonic
+
+from msgspec.structs import replace
 
 from rota.core.errors import ClusterError
 from rota.core.topology import NodeSpec
@@ -39,7 +42,8 @@ class SlurmDriver(Driver):
         options: How to use the Slurm.
         recorder: Told of every command of Slurm that is called.
 
-    Jobs run as the user who runs the daemon. Which GPUs of a node a job gets is up to Slurm.
+    Jobs run as the user who runs the daemon. Which GPUs of a node a job gets is up to Slurm. A part
+    of a GPU is a number of shards, where nodes have those.
     """
 
     name = "slurm"
@@ -69,7 +73,11 @@ class SlurmDriver(Driver):
 
     def preflight(self) -> list[str]:
         """Can this Slurm be used? Raises if not; otherwise what is worth knowing."""
-        return check(self.commands, self.options)
+        remarks = check(self.commands, self.options)
+        shards = {node.shards for node in usable_nodes(self.commands, self.options)} - {0}
+        if shards:
+            self.capabilities = replace(self.capabilities, fractions=True, parts=gcd(*shards))
+        return remarks
 
     def nodes(self) -> list[NodeSpec]:
         """The machines, for the daemon's topology; raises if there are none."""

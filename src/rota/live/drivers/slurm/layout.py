@@ -13,6 +13,7 @@ import msgspec
 from rota.core.errors import ClusterError
 from rota.core.events import INF
 from rota.core.hostlist import expand
+from rota.core.sharing import FRACTION
 from rota.core.topology import NodeSpec
 
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
@@ -27,6 +28,7 @@ DEAD = ("down", "error", "future")
 DEAD_FLAGS = {"POWERED_DOWN", "POWERING_DOWN", "INVALID_REG", "FAIL", "REBOOT_ISSUED"}
 CLOSED = {"DRAIN", "MAINTENANCE", "POWERING_UP"}
 GPU = re.compile(r"(?:^|[,/])(?:gres[:/])?gpu(?:[:/]([^:=,()]+))?[:=](\d+)")
+SHARDS = re.compile(r"(?:^|,)shard(?::[^:,()]*[^:,()\d][^:,()]*)?:(\d{1,6})")
 AFTER = re.compile(r"after(?:ok|any|notok|corr|burstbuffer)?:(\d+)")
 SIGNALLED = 128
 MINUTE_S = 60.0
@@ -89,6 +91,7 @@ class SeenNode(msgspec.Struct, frozen=True):
     mem_gib: float
     partitions: tuple[str, ...]
     gpus_used: int = 0
+    shards: int = 0  # that make a GPU (`gres/shard`); 0: its GPUs cannot be divided
     features: tuple[str, ...] = ()
 
     @property
@@ -102,7 +105,8 @@ class SeenNode(msgspec.Struct, frozen=True):
     @property
     def spec(self) -> NodeSpec:
         """As a node of a topology."""
-        return NodeSpec(self.name, self.gpus, self.gpu_type, self.cpus, self.mem_gib)
+        mode = FRACTION if self.shards else ""
+        return NodeSpec(self.name, self.gpus, self.gpu_type, self.cpus, self.mem_gib, sharing=mode)
 
     @property
     def health(self) -> str:
@@ -310,6 +314,7 @@ def seen_node(raw: Mapping[str, Any]) -> SeenNode:
     found = words(raw.get("state"))
     flags = frozenset((*found[1:], *words(raw.get("state_flags"))))
     gpus, gpu_type = gpus_in(str(raw.get("gres") or ""))
+    shards = sum(map(int, SHARDS.findall(str(raw.get("gres") or ""))))
     name = str(raw.get("name") or "")
     return SeenNode(
         name=name,
@@ -323,6 +328,7 @@ def seen_node(raw: Mapping[str, Any]) -> SeenNode:
         mem_gib=number(raw.get("real_memory")) / 1024,
         partitions=tuple(str(part) for part in raw.get("partitions") or ()),
         gpus_used=gpus_in(str(raw.get("gres_used") or ""))[0],
+        shards=shards // gpus if gpus else 0,
         features=_listed(raw.get("active_features")),
     )
 

@@ -7,6 +7,7 @@ import msgspec
 
 from rota.core.errors import ClusterError
 from rota.live.driver import RunOrder, RunPart
+from rota.live.drivers.slurm.layout import SeenNode
 from rota.live.drivers.slurm.names import fingerprint, plain
 from rota.live.drivers.slurm.options import SlurmOptions
 
@@ -70,29 +71,38 @@ def common_options(options: SlurmOptions, limit_s: float = 0.0) -> list[str]:
     return [f"--{name}={value}" for name, value in given.items() if value]
 
 
-def make_request(order: RunOrder, options: SlurmOptions, types: Mapping[str, str]) -> SbatchRequest:
-    """What to ask for; `types` are the GPU types of nodes."""
+def make_request(
+    order: RunOrder, options: SlurmOptions, machines: Mapping[str, SeenNode]
+) -> SbatchRequest:
+    """What to ask for; which type of GPUs, and how many shards make one, nodes know.
+
+    Instances of MIG are GPUs of a type of their own for Slurm: `--gres=gpu:1g.10gb:2`.
+    """
     nodes = [plain("node", part.node) for part in order.parts]
     if not nodes or len(set(nodes)) != len(nodes):
         raise ClusterError(f"run {order.run} names no node, or one twice")
     groups: dict[float, list[RunPart]] = {}
     for part in order.parts:
-        if part.gpus != int(part.gpus):
+        node = machines.get(part.node)
+        if part.gpus != int(part.gpus) and (part.gpus > 1 or node is None or not node.shards):
             raise ClusterError(
                 f"run {order.run} asks for {part.gpus:g} GPUs of {part.node}: Slurm gives whole "
-                f"GPUs only"
+                f"GPUs there only (parts of one need gres/shard in its slurm.conf and gres.conf)"
             )
         groups.setdefault(part.gpus, []).append(part)
     limit_s = order.limit_s
     return SbatchRequest(
-        tuple(_component(parts, options, types, limit_s) for parts in groups.values())
+        tuple(_component(parts, options, machines, limit_s) for parts in groups.values())
     )
 
 
 def _component(
-    parts: Sequence[RunPart], options: SlurmOptions, types: Mapping[str, str], limit_s: float
+    parts: Sequence[RunPart],
+    options: SlurmOptions,
+    machines: Mapping[str, SeenNode],
+    limit_s: float,
 ) -> Component:
-    gpus = int(parts[0].gpus)
+    gpus = parts[0].gpus
     cpus = max(max(ceil(part.cpus), part.processes) for part in parts)
     asked = [
         *common_options(options, limit_s),
@@ -103,8 +113,11 @@ def _component(
     memory = max(ceil(part.mem_gib * MIB) for part in parts)
     if memory:
         asked.append(f"--mem={memory}M")
-    if gpus:
-        kinds = {types.get(part.node, "") for part in parts}
+    if gpus % 1:
+        shards = machines[parts[0].node].shards
+        asked.append(f"--gres=shard:{ceil(round(gpus * shards, 6))}")
+    elif gpus:
+        kinds = {machines[p.node].gpu_type if p.node in machines else "" for p in parts}
         kind = kinds.pop() if len(kinds) == 1 else ""
-        asked.append(f"--gres=gpu:{plain('GPU type', kind) + ':' if kind else ''}{gpus}")
+        asked.append(f"--gres=gpu:{plain('GPU type', kind) + ':' if kind else ''}{gpus:.0f}")
     return Component(tuple(part.node for part in parts), tuple(asked))

@@ -157,8 +157,7 @@ class SlurmRuns(OrderedRuns[SlurmRun]):
         if run.ending:  # it was never launched
             self._end(run, RunStatus(run.order.run, "ended", asked=True))
             return
-        types = {name: node.gpu_type for name, node in self.nodes.items()}
-        request = make_request(run.order, self._options, types)
+        request = make_request(run.order, self._options, self.nodes)
         parked = self._parked.get(run.order.job)
         if parked is not None:
             job = self._parked_job(run.order.job)

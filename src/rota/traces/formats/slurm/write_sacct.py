@@ -1,13 +1,15 @@
 """Writing a history as `sacct --duplicates --parsable2` prints it, so that tools of Slurm read it.
 
 Every attempt is a row; those of a job have its number, as after a requeue. Slurm counts in whole
-seconds, GPUs and minutes of a limit. Numbers of jobs are kept where they are numbers, and counted
-from 1 otherwise; the name is then in JobName. A log that does not tell its date begins in 2000.
+seconds, GPUs and minutes of a limit; parts of GPUs are shards (`gres/shard`). Numbers of jobs are
+kept where they are numbers, and counted from 1 otherwise; the name is then in JobName. A log that
+does not tell its date begins in 2000.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from math import ceil, floor
+from fractions import Fraction
+from math import ceil, floor, lcm
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ STATES = {
 }  # fmt: skip
 NEVER = "Unknown"
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+MOST_SHARDS = 1000  # that make a GPU
 _FORBIDDEN = str.maketrans(dict.fromkeys("|\r\n", "_"))
 
 
@@ -79,6 +82,7 @@ class _Table:
         self._origin = origin.replace(tzinfo=origin.tzinfo or UTC)
         names = imported.jobs["job_id"].to_list()
         self._numbered = all(name.isascii() and name.isdigit() for name in names)
+        self._shards = shards_for(imported.jobs["num_gpus"].to_list())
 
     def row(self, number: int, job: Mapping[str, Any], seen: Seen | None) -> list[str]:
         """One attempt; None: the job never started."""
@@ -97,9 +101,10 @@ class _Table:
             "State": "PENDING" if seen is None else STATES[seen.state],
             "ElapsedRaw": "0" if start_s is None else str(until_s - start_s),
             "TimelimitRaw": "UNLIMITED" if limit_s is None else str(ceil(limit_s / 60)),
-            "ReqTRES": _tres(job, job["num_gpus"], 1),
+            "ReqTRES": _tres(job, job["num_gpus"], 1, self._shards),
             "AllocTRES": "" if seen is None else _tres(
-                job, sum(seen.gpus) if seen.gpus else job["num_gpus"], len(seen.nodes) or 1),
+                job, sum(seen.gpus) if seen.gpus else job["num_gpus"], len(seen.nodes) or 1,
+                self._shards),
             "NNodes": str(len(seen.nodes) or 1 if seen is not None else 1),
             "NodeList": ",".join(seen.nodes) if seen is not None and seen.nodes else "None",
             "Priority": str(job["priority"]),
@@ -118,8 +123,13 @@ class _Table:
         found = []
         if not self._numbered:
             found.append("names of jobs (they are in JobName, jobs are numbered from 1)")
-        if (jobs["num_gpus"] % 1 != 0).any():
-            found.append("parts of GPUs (rounded up)")
+        if self._shards:
+            found.append(
+                f"how many shards make a GPU, and the types of shared ones (read it with --format "
+                f"sacct:shards={self._shards})"
+            )
+            if any((gpus * self._shards) % 1 for gpus in jobs["num_gpus"]):
+                found.append("smaller parts of GPUs than that (rounded up)")
         if ((frame["start_s"] % 1 != 0) | (frame["end_s"].fill_null(0.0) % 1 != 0)).any():
             found.append("parts of seconds (rounded)")
         if (frame["state"] == PREEMPTED).any():
@@ -131,13 +141,29 @@ class _Table:
         return found
 
 
-def _tres(job: Mapping[str, Any], gpus: float, nodes: int) -> str:
-    """`cpu=16,mem=180G,node=1,gres/gpu:a100=2,gres/gpu=2`."""
+def shards_for(amounts: Iterable[float]) -> int:
+    """As many shards of a GPU as make all these parts whole numbers of them, within reason.
+
+    0: all of them are whole GPUs.
+    """
+    found = 1
+    for gpus in sorted({amount for amount in amounts if amount % 1}):
+        more = lcm(found, Fraction(gpus).limit_denominator(MOST_SHARDS).denominator)
+        if more > MOST_SHARDS:
+            return MOST_SHARDS
+        found = more
+    return found if found > 1 else 0
+
+
+def _tres(job: Mapping[str, Any], gpus: float, nodes: int, shards: int) -> str:
+    """`cpu=16,mem=180G,node=1,gres/gpu:a100=2,gres/gpu=2`, or `gres/shard=1`."""
     parts = [f"cpu={ceil(job['cpus'])}"] if job["cpus"] else []
     parts += [f"mem={ceil(job['mem_gib'])}G"] if job["mem_gib"] else []
     parts.append(f"node={nodes}")
-    if gpus:
+    if gpus % 1:
+        parts.append(f"gres/shard={ceil(round(gpus * shards, 6))}")
+    elif gpus:
         kinds: list[str] = job["gpu_type"] or []
-        parts += [f"gres/gpu:{kinds[0]}={ceil(gpus)}"] if len(kinds) == 1 else []
-        parts.append(f"gres/gpu={ceil(gpus)}")
+        parts += [f"gres/gpu:{kinds[0]}={gpus:.0f}"] if len(kinds) == 1 else []
+        parts.append(f"gres/gpu={gpus:.0f}")
     return ",".join(parts)

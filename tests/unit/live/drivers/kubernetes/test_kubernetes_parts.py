@@ -174,10 +174,10 @@ def test_the_image_of_a_job_is_that_of_its_pods():
 
 def test_who_holds_gpus():
     def holder(node, gpus, phase="Running"):
-        limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+        limits = {"resources": {"limits": {"nvidia.com/gpu": gpus, "nvidia.com/mig-2g.10gb": 7}}}
         return {"spec": {"nodeName": node, "containers": [limits]}, "status": {"phase": phase}}
 
-    held = PodOccupancy()
+    held = PodOccupancy("nvidia.com/gpu")
     held.update(("d", "a"), holder("n1", 2))
     held.update(("d", "b"), holder("n1", 1))
     assert (held.held("n1"), held.holders("n1")) == (3, [("d", "a"), ("d", "b")])

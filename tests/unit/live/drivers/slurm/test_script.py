@@ -1,20 +1,38 @@
 """The scripts on the nodes, run by bash without a Slurm; requests and names."""
 
+import json
 import os
 import signal
 import subprocess
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from rota.core.errors import ClusterError
 from rota.live.drivers.slurm.folders import SlurmFolders
+from rota.live.drivers.slurm.layout import read_nodes
 from rota.live.drivers.slurm.names import Mark, fingerprint, job_name, plain, read_mark
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.request import make_request
 from slurm_runs import order
 
-TYPES = {"n1": "a100", "n2": "a100", "n3": "v100"}
+TYPES = {
+    node.name: node
+    for node in read_nodes(
+        json.dumps(
+            {
+                "nodes": [
+                    {"name": "n1", "gres": "gpu:a100:4(S:0-1)"},
+                    {"name": "n2", "gres": "gpu:a100:4(S:0-1),shard:a100:16(S:0-1)"},
+                    {"name": "n3", "gres": "gpu:v100:4"},
+                    {"name": "n5", "gres": "gpu:a100_1g.5gb:7"},
+                    {"name": "n6", "gres": "gpu:4,shard:10"},
+                ]
+            }
+        )
+    )
+}
 
 
 @pytest.fixture
@@ -188,15 +206,28 @@ def test_an_uneven_run_has_a_component_for_each_number():
     ]
 
 
+def gres(node, gpus):
+    made = order("1.0", [(node, 1)], run="true")
+    made = replace(made, parts=(replace(made.parts[0], slices=((0, gpus),)),))
+    (component,) = make_request(made, SlurmOptions(), TYPES).components
+    return [option for option in component.options if "gres" in option]
+
+
+def test_parts_of_gpus_are_shards_and_instances_of_mig_types():
+    assert [(node.shards, node.spec.sharing) for node in TYPES.values()] == [
+        (0, ""), (4, "fraction"), (0, ""), (0, ""), (2, "fraction"),
+    ]  # fmt: skip
+    assert gres("n2", 0.25) == ["--gres=shard:1"]
+    assert gres("n2", 0.3) == ["--gres=shard:2"]
+    assert gres("n2", 1.0) == ["--gres=gpu:a100:1"]
+    assert gres("n5", 2.0) == ["--gres=gpu:a100_1g.5gb:2"]
+    assert (TYPES["n5"].spec.gpus, TYPES["n5"].spec.gpu_type) == (7, "a100_1g.5gb")
+
+
 def test_what_slurm_cannot_give_is_refused():
-    half = order("1.0", [("n1", 1)], run="true")
-    part = half.parts[0]
-    half = type(half)(
-        half.run, half.job, half.launch,
-        (type(part)(part.node, ((0, 0.5),), 0, 0, 1),), 1, 29500,
-    )  # fmt: skip
-    with pytest.raises(ClusterError, match="whole GPUs only"):
-        make_request(half, SlurmOptions(), TYPES)
+    for node, gpus in (("n1", 0.5), ("n2", 1.5), ("n9", 0.5)):
+        with pytest.raises(ClusterError, match="whole GPUs there only"):
+            gres(node, gpus)
     with pytest.raises(ClusterError, match="names no node"):
         make_request(order("1.0", [], run="true"), SlurmOptions(), TYPES)
 

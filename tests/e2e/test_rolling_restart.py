@@ -1,0 +1,84 @@
+"""Agents are restarted one after the other while jobs run, and the daemon is killed meanwhile."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from agents_net import alive, eventually
+from claims import claimed_ports
+
+JOB = "echo $$ > {folder}/$ROTA_JOB_ID; until [ -e {folder}/go ]; do sleep 0.1; done"
+CONFIG = "local:\n  silent_s: 1800\n  lost_s: 3600\n"  # nobody is given up, however slow it is
+
+
+def session(daemon, name):
+    """How often an agent has been started."""
+    return json.loads((daemon.folder / f"agent-{name}" / "agent.json").read_text())["session"]
+
+
+def dead_children(pid):
+    """Processes that ended, and for which their parent did not wait."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if words[:2] == ["Z", str(pid)]:
+                found.append(int(entry.name))
+    return found
+
+
+def test_no_job_notices(daemons, tmp_path):
+    config = tmp_path / "rota.yaml"
+    config.write_text(CONFIG)
+    daemon = daemons("--config", config, "--listen", f"127.0.0.1:{claimed_ports(1)[0]}")
+    names = ["a0", "a1", "a2"]
+    agents = {name: daemon.agent(name, gpus=1) for name in names}
+    eventually(lambda: len(daemon.client.nodes()) == len(names))
+    jobs = [daemon.submit(JOB.format(folder=tmp_path)) for _ in names]
+    pids = {}
+    for job in jobs:
+        written = eventually(lambda job=job: (tmp_path / job).exists() and (tmp_path / job))
+        pids[job] = int(eventually(written.read_text))
+        daemon.until(job, "RUNNING")
+
+    # the second one does not hear that it shall begin anew
+    os.kill(agents["a1"].pid, signal.SIGSTOP)
+    daemon.rota("nodes", "restart", "--all", "--detach", "--reason", "a test")
+
+    def states():
+        return [node.state for node in daemon.client.restart_progress().nodes]
+
+    eventually(lambda: states() == ["done", "restarting", "waiting"])
+    daemon.kill()
+    daemon.start()
+    assert states() == ["done", "restarting", "waiting"]
+    os.kill(agents["a1"].pid, signal.SIGCONT)
+    eventually(lambda: daemon.client.restart_progress().state == "done")
+    assert [session(daemon, name) for name in names] == [2, 2, 2]
+    assert all(agent.runs for agent in agents.values())  # each in its own process, for systemd
+    notes = [row.text for row in daemon.client.events() if row.text and "restart" in row.text]
+    assert notes[0].endswith("(a test): a0, a1, a2")
+    assert [note.split()[4] for note in notes[1:-1]] == names
+    assert notes[-1] == "rolling restart of 3 agents is done"
+
+    # no job was touched, and the new agents see how they end
+    assert [daemon.state_of(job) for job in jobs] == ["RUNNING"] * len(jobs)
+    assert all(alive(pid) for pid in pids.values())
+    (tmp_path / "go").touch()
+    for job in jobs:
+        assert daemon.until(job, "SUCCEEDED").starts == 1
+    eventually(lambda: not any(dead_children(agent.pid) for agent in agents.values()))
+
+    # one that does not come back: the others are left alone
+    os.kill(agents["a0"].pid, signal.SIGSTOP)
+    done = daemon.rota("nodes", "restart", "a[0-1]", "--timeout", "1s", check=False)
+    os.kill(agents["a0"].pid, signal.SIGCONT)
+    assert done.returncode == 1
+    assert "failed: node a0: its agent did not come back within 1 s" in done.stderr
+    assert session(daemon, "a1") == 2
+    shown = daemon.rota("nodes", "restart", "--status", "-o", "json")
+    assert [node["state"] for node in json.loads(shown.stdout)["nodes"]] == ["failed", "waiting"]
