@@ -94,9 +94,9 @@ picture: demo ## make the README's picture anew from the demo
 
 # --- What developers and CI run --------------------------------------------------------------
 
-# Three workers for two cores: tests of daemons wait a third of their time. Each gets a run of whole
-# files (fixtures are made once) and takes over from another when it has nothing left.
-WORKERS ?= -n 3 --dist worksteal
+# Four workers for two cores: tests of daemons wait more than half of their time. Each gets a run of
+# whole files (fixtures are made once) and takes over from another when it has nothing left.
+WORKERS ?= -n 4 --dist worksteal
 
 .PHONY: test
 test: lint docs ## lint, type-check, build the docs and run every test this machine can run
@@ -127,6 +127,7 @@ bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/load.py --jobs 50000
+	$(BIN)/python benchmarks/kubernetes.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/reports.py
 

@@ -10,7 +10,7 @@ author = "The Rota authors"
 copyright = "The Rota authors"
 release = version = installed_version("rota")
 
-extensions = ["generated", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["films", "generated", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build", "_ext"]

@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import settings
 
 import needs
 import shared_data
+from compiled_once import CompiledOnce
 from cpu_times import CpuTimes
 
 # Every run draws new examples. A failure prints the line that repeats it (`print_blob`).
@@ -43,8 +45,16 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Options hold in every worker."""
     config.pluginmanager.register(CpuTimes(config))
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(CompiledOnce(config.rootpath / ".cache" / "compiling"))
     if config.getoption("--require-all"):
         needs.require_everything()
+
+
+def pytest_collection_finish():
+    """What was collected stays to the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -79,20 +79,22 @@ class Controllers:
         self._schedule(pods)
 
     def _control(self, kind, item, pods):
+        # a pod that its kubelet refused has a reason: another one is made, as with a backoffLimit
+        pods = [pod for pod in pods if not text(part(pod, "status"), "reason")]
         phases = [text(part(pod, "status"), "phase") for pod in pods]
         name = item["metadata"]["name"]
         if kind.end(item) is not None:
             return
         if "Failed" in phases and not self._goes(pods):
-            self.ended[name] += 1
             self._tell(kind, item, "Failed", "FAILED")
+            self.ended[name] += 1
         elif kind.suspended(item):
             self._delete(pods)
             if not pods and not kind.stopped(item):
                 self._tell(kind, item, "Suspended", "", "Suspended")
         elif "Succeeded" in phases and set(phases) == {"Succeeded"}:
-            self.ended[name] += 1
             self._tell(kind, item, (kind.good or ("",))[0], "SUCCEEDED", "Complete")
+            self.ended[name] += 1
         elif not pods:
             self._tell(kind, item, "", "", "Running")
             templates = [t for t, count in with_gpus(kind, item) for _ in range(count)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from films import film, notebook
 from http_api import http_api
 
 from rota.cli.app import rota
@@ -308,6 +309,7 @@ MAKERS: dict[str, Callable[[str], str]] = {
     for maker in (
         parts, policies, measures, formats, kinds, parameters, sources, quirks, meanings, checks,
         members, docstring, tree, fields, settings, cli, http_api,
+        notebook, film,
     )
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ import structlog
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
-from rota.core.errors import InputError
+from rota.core.errors import ClusterError, InputError
 from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
@@ -223,20 +223,19 @@ class Assembly:
         return owner
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
-        settings = self.settings
-        if settings.backend == "slurm":
-            from rota.live.drivers.slurm.driver import SlurmDriver
-            from rota.live.drivers.slurm.options import SlurmOptions
-
-            options = SlurmOptions(**msgspec.structs.asdict(settings.slurm))
-            slurm = SlurmDriver(self.store.id, self.folder.path / "slurm", options)
-            for note in slurm.preflight():
-                log.warning("slurm", note=note)
-            return slurm, topology if topology.nodes else Topology(slurm.nodes())
-        if settings.backend == "kubernetes":
+        backend = self.settings.backend
+        if backend == "slurm":
+            return self._slurm(topology)
+        if backend == "kubernetes":
             return self._kubernetes(), Topology((), growing=True)
-        if settings.backend == "pretend":
+        if backend == "ray":
+            return self._ray(), Topology((), growing=True)
+        if backend == "pretend":
             return PretendDriver(), topology
+        return self._agents(topology)
+
+    def _agents(self, topology: Topology) -> tuple[Driver, Topology]:
+        settings = self.settings
         lease = None if self._turn is None else self._turn.lease
         agents = AgentDriver(
             silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
@@ -262,6 +261,16 @@ class Assembly:
             topology.relabel(spec.name, tuple(dict.fromkeys((*spec.labels, *able))))
         return agents, topology
 
+    def _slurm(self, topology: Topology) -> tuple[Driver, Topology]:
+        from rota.live.drivers.slurm.driver import SlurmDriver
+        from rota.live.drivers.slurm.options import SlurmOptions
+
+        options = SlurmOptions(**msgspec.structs.asdict(self.settings.slurm))
+        slurm = SlurmDriver(self.store.id, self.folder.path / "slurm", options)
+        for note in slurm.preflight():
+            log.warning("slurm", note=note)
+        return slurm, topology if topology.nodes else Topology(slurm.nodes())
+
     def _kubernetes(self) -> Driver:
         from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
 
@@ -274,6 +283,19 @@ class Assembly:
         if chosen.queue_kinds:
             self._external.append(pods.queued)
         return pods
+
+    def _ray(self) -> Driver:
+        from rota.live.drivers.ray import RayDriver, RayOptions
+
+        chosen = RayOptions(**msgspec.structs.asdict(self.settings.ray))
+        actors = RayDriver(self.store.id, self.folder.path / "ray", chosen)
+        try:
+            for note in actors.preflight():
+                log.info("ray", note=note)
+        except ClusterError:
+            actors.port.close()
+            raise
+        return actors
 
     def _stop_intakes(self) -> None:
         for intake in self.intakes:

@@ -97,7 +97,7 @@ def test_the_example_of_a_configuration_names_every_key_that_has_no_table_of_its
     named = set(re.findall(r"^(?:# )?(\w+):", path.read_text(), re.MULTILINE))
     assert settings.policy == "tiresias"
     assert [queue.name for queue in settings.queues] == ["research", "production", "students"]
-    assert set(Settings.__struct_fields__) - named == {"seed", "slurm", "kubernetes"}
+    assert set(Settings.__struct_fields__) - named == {"seed", "slurm", "kubernetes", "ray"}
 
 
 def test_the_example_of_a_configuration_states_defaults_where_it_says_nothing_else():

@@ -1,5 +1,6 @@
 """One policy file, unchanged, in the simulator and on every backend: the same decisions."""
 
+import json
 from contextlib import ExitStack
 
 import pytest
@@ -8,6 +9,7 @@ from agents_net import eventually
 from daemon_process import DaemonProcess
 from decisions import job, rows, run
 from kube_cluster import KubeCluster, require_kubernetes
+from ray_cluster import RayCluster, require_ray
 from rota.core.events import INF
 from rota.core.log import Record
 from rota.daemon.store import Store
@@ -70,9 +72,9 @@ def test_in_the_simulator(policy):
     assert decisions([(kind, number) for _, number, kind in order], 0) == EXPECTED
 
 
-@pytest.fixture(params=["local", "slurm", "kubernetes"])
+@pytest.fixture(params=["local", "slurm", "kubernetes", "ray"])
 def daemon(request, policy, tmp_path):
-    """A daemon on four nodes of four GPUs each."""
+    """A daemon on sixteen GPUs."""
     with ExitStack() as stack:
         config = "cluster: 4x4\n"
         if request.param == "slurm":
@@ -84,6 +86,10 @@ def daemon(request, policy, tmp_path):
             kube = stack.enter_context(KubeCluster(tmp_path / "cluster"))
             access = f"kubeconfig: '{kube.kubeconfig}', image: none"
             config = f"backend: kubernetes\nkubernetes: {{{access}}}\n"
+        elif request.param == "ray":
+            require_ray()
+            ray = stack.enter_context(RayCluster(nodes=2, gpus=8))
+            config = f"backend: ray\nray: {json.dumps(ray.settings)}\n"
         file = tmp_path / "rota.yaml"
         file.write_text(f"{config}policy: {policy}\n")
         made = DaemonProcess(tmp_path / "daemon", "--config", file)

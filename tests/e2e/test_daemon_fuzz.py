@@ -5,8 +5,19 @@ import threading
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from schemathesis.generation.hypothesis.builder import HypothesisTestMode
 
-from e2e.test_api_fuzz import CHECKS, KNOWN, LIMITS, PATIENCE_S, echo, schema_of
+from e2e.test_api_fuzz import (
+    ABOUT_SOMETHING,
+    ALL,
+    CHECKS,
+    KNOWN,
+    LIMITS,
+    PATIENCE_S,
+    echo,
+    generated,
+    schema_of,
+)
 from rota.api import create_app
 from rota.core.topology import Topology
 from rota.daemon.loop import DaemonLoop
@@ -18,38 +29,26 @@ from rota.jobfile.model import JobFile
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import Actor
 
-FEWER = settings(
-    max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck)
-)  # the same requests are sent to the service in test_api_fuzz.py
-
-
-class Later:
-    """Stands for a daemon that starts when the tests do: they are made before that."""
-
-    target = None
-
-    def __getattr__(self, name):
-        return getattr(self.target, name)
-
-
-LATER = Later()
-APP = create_app(LATER, settings=LIMITS, agent_sync=echo)
-schema = schema_of(APP)
+DRAWN = settings(suppress_health_check=list(HealthCheck))
+EVERY = tuple(HypothesisTestMode)
+# Those for every limit in turn (some forty for an operation) are sent in test_api_fuzz.py.
+SOME = (HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING)
 
 
 @pytest.fixture(scope="module")
-def headers(tmp_path_factory):
-    """Start the daemon (tiresias, four nodes); return the headers of its administrator."""
+def real(tmp_path_factory):
+    """Start the daemon (tiresias, four nodes); yield its schema and the headers of an admin."""
     store = Store(tmp_path_factory.mktemp("fuzz") / "rota.db", durable=False)
     loop = DaemonLoop(store, PretendDriver(), Scheduling(policy="tiresias"), Topology.uniform(4, 4))
     tokens = Tokens(store)
-    daemon = LATER.target = Daemon(loop, tokens)
+    daemon = Daemon(loop, tokens)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     daemon.submit([JobFile(run="true")] * len(KNOWN), Actor("ada", "admin"))
     token = tokens.create("fuzzer", "admin")
     with structlog.testing.capture_logs():
-        yield {"Authorization": f"Bearer {token}"}
+        app = create_app(daemon, settings=LIMITS, agent_sync=echo)
+        yield schema_of(app), {"Authorization": f"Bearer {token}"}
     failure = daemon.failure
     daemon.stop()
     thread.join(20)
@@ -57,17 +56,40 @@ def headers(tmp_path_factory):
     assert not failure
 
 
-@schema.parametrize()
-@FEWER
-def test_no_request_breaks_the_real_daemon(headers, case):
-    case.call_and_validate(headers=headers, checks=CHECKS, timeout=PATIENCE_S)
+def send(real, operation, modes, change=lambda case: None):
+    schema, headers = real
+
+    def check(case):
+        change(case)
+        case.call_and_validate(headers=headers, checks=CHECKS, timeout=PATIENCE_S)
+
+    generated(schema, operation, check, DRAWN, modes)
 
 
-@schema.include(path_regex=r"\{").parametrize()
-@FEWER
-def test_no_request_about_something_that_exists_breaks_it(headers, case):
+def to_known(case):
     number = len(repr(case.query)) + len(repr(case.body))
     for name, known in {"job": KNOWN, "node": ("n1", "n2")}.items():
         if name in case.path_parameters:
             case.path_parameters[name] = known[number % len(known)]
-    case.validate_response(case.call(headers=headers, timeout=PATIENCE_S), checks=CHECKS)
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_no_request_breaks_the_real_daemon(real, operation):
+    send(real, operation, SOME)
+
+
+@pytest.mark.parametrize("operation", ABOUT_SOMETHING)
+def test_no_request_about_something_that_exists_breaks_it(real, operation):
+    send(real, operation, SOME, to_known)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("operation", ALL)
+def test_no_limit_of_a_request_breaks_the_real_daemon(real, operation):
+    send(real, operation, EVERY)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("operation", ABOUT_SOMETHING)
+def test_no_limit_of_a_request_about_something_that_exists_breaks_it(real, operation):
+    send(real, operation, EVERY, to_known)

@@ -187,9 +187,8 @@ def test_objects_of_all_kinds_wait_start_are_suspended_and_end_once(kube, serve,
     assert sorted(jobs(daemon)) == ["ray", "set", "torch", "wide"]
     assert jobs(daemon)[gone].preemptions == 1
     assert kube.controllers.made["set"] == 2
-    assert {name: kube.controllers.ended[name] for name in jobs(daemon)} == dict.fromkeys(
-        jobs(daemon), 1
-    )
+    once = dict.fromkeys(jobs(daemon), 1)
+    eventually(lambda: {name: kube.controllers.ended[name] for name in once} == once)
     eventually(lambda: not found(kube, "JobSet", "set")["metadata"].get("finalizers"))
 
 
@@ -227,7 +226,7 @@ def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_an_object(kube,
     daemon.start()
     wait_for(daemon, **dict.fromkeys(names, "SUCCEEDED"))
     assert sorted(info.name for info in daemon.client.jobs()) == names
-    assert [kube.controllers.ended[name] for name in names] == [1] * len(names)
+    eventually(lambda: [kube.controllers.ended[name] for name in names] == [1] * len(names))
     assert kube.controllers.made.total() - before == 12
 
 

@@ -1,17 +1,21 @@
 """Rota as the scheduler of pods that others make, on a real API server."""
 
+import json
 import random
+import re
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from agents_net import eventually
 from daemon_process import PATIENCE_S, DaemonProcess
 from kube_cluster import KubeCluster, require_kubernetes
 from kube_controllers import Controllers
+from rota.cli.shadow import shadow
 from rota.core.errors import ClusterError, InputError
 from rota.jobfile.model import JobFile
 from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
@@ -67,6 +71,8 @@ def serve(kube, tmp_path):
         return daemon
 
     yield start
+    where = "/apis/batch/v1/namespaces/default/jobs"
+    kube.api.delete(where, {"propagationPolicy": "Background"})
     kube.api.delete("/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
     for daemon in started:
         eventually(lambda: not kube.pods())  # it lets go of all of them
@@ -225,6 +231,42 @@ def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_a_pod(kube, ser
     assert started == [f"default/{name}" for name in names]
 
 
+def test_a_pod_costs_three_requests_and_its_notes(kube, serve, tmp_path):
+    (tmp_path / "go").touch()
+    daemon = serve("fifo")
+    names = [f"p{number}" for number in range(8)]
+    for name in names:
+        pod(kube, tmp_path, name, 1)
+    wait_for(daemon, **dict.fromkeys(names, "SUCCEEDED"))
+    eventually(lambda: not any(found(kube, name)["metadata"].get("finalizers") for name in names))
+    daemon.stop()
+    (told,) = re.findall(r"requests to the API server: (.*); (\d+) of them for notes", daemon.log())
+    asked = {verb: int(many) for many, verb in re.findall(r"(\d+) (\w+)", told[0])}
+    assert asked.pop("GET") == 2, "nodes and pods are listed once"
+    assert asked.pop("WATCH") >= 2
+    assert set(asked) == {"PATCH", "POST"}
+    # taken and bound, and let go when it has ended; what somebody changed meanwhile is tried again
+    again = len(names) * daemon.log().count("; next try in")
+    assert 0 <= sum(asked.values()) - int(told[1]) - 3 * len(names) <= again
+    daemon.start()
+
+
+def test_a_shadow_tells_what_rota_would_do_and_only_reads(kube, tmp_path):
+    for name, gpus in (("big", 4), ("small", 1)):  # nobody schedules them
+        pod(kube, tmp_path, name, gpus, labels={"rota.dev/gang": name})
+    asked = ["--kubernetes", "--kubeconfig", str(kube.half), "--policy", "fifo", "--once"]
+    shown = CliRunner().invoke(shadow, [*asked, "-o", str(tmp_path / "out")])
+    for name in ("big", "small"):
+        delete(kube, name)
+    assert shown.exit_code == 0, shown.output
+    assert "2 waiting; Rota would start default/big on n1:4, default/small on n2:1" in shown.output
+    assert "started by Kubernetes" in shown.output
+    look = json.loads((tmp_path / "out/shadow.jsonl").read_text())
+    assert look["wish"]["starts"] == {"default/big": {"n1": 4}, "default/small": {"n2": 1}}
+    refused = CliRunner().invoke(shadow, [*asked, "--partition", "gpu"])
+    assert "--partition is for Slurm" in refused.output
+
+
 def test_what_a_scheduler_may_not_do_is_named_at_start(kube, tmp_path):
     options = KubernetesOptions(kubeconfig=str(kube.half), image="none", scheduler_name="rota")
     driver = KubernetesDriver("x", tmp_path, options)
@@ -324,7 +366,7 @@ def play(kube, daemon, tmp_path, count, kills, *, seed):
         wait_until(daemon, lambda seen: seen["SUCCEEDED"] == count)
         assert sorted(info.name.rpartition("-")[0][:3] for info in daemon.client.jobs()) == names
         assert not (traces / "overlaps").exists(), (traces / "overlaps").read_text()
-        assert dict(controllers.ended) == dict.fromkeys(names, 1)
+        eventually(lambda: dict(controllers.ended) == dict.fromkeys(names, 1))
         for name in names:
             runs = (traces / f"{name}.runs").read_text().split()
             ends = (traces / f"{name}.ends").read_text().split()
@@ -333,9 +375,6 @@ def play(kube, daemon, tmp_path, count, kills, *, seed):
             assert len(runs) <= controllers.made[name]
         eventually(lambda: not [p for p in kube.pods() if p["metadata"].get("finalizers")])
         assert kube.kubelets.running() == []
-        where = "/apis/batch/v1/namespaces/default/jobs"
-        kube.api.delete(where, {"propagationPolicy": "Background"})
-        eventually(lambda: not kube.pods())
 
 
 def test_jobs_survive_kills_expired_watches_and_a_vanished_node(kube, serve, tmp_path):

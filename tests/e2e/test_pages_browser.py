@@ -31,6 +31,10 @@ MADE = {
         ["robust", "jobs.csv", "--cluster", "2x4", "--policy", "srtf", "--estimate-error",
          "cv=0,1", "--repeat", "2", "--jobs", "1", "-o", "robust"], "robust/report.html",
     ),
+    "plan": (
+        ["plan", str(EXAMPLE / "jobs.txt"), "--nodes", str(EXAMPLE / "nodes.txt"), "--model",
+         "easy", "--target", "p95 wait < 1h", "-o", "plan"], "plan/plan.html",
+    ),
     "run": (["report", "out", "--figures", "none"], "out/report.html"),
     "job": (["explain", "out", "40", "--html", "job.html"], "job.html"),
 }  # fmt: skip
@@ -50,6 +54,21 @@ def pages(tmp_path_factory):
             patch.setattr("sys.argv", ["rota", *words])
             assert run(words) == 0, name
     return {name: folder / file for name, (_, file) in MADE.items()}
+
+
+@pytest.mark.parametrize("name", ["sweep", "robust"])
+def test_a_page_of_a_study_is_made_anew(pages, name, tmp_path):
+    made = pages[name]
+    assert run(["report", str(made.parent), "-o", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_text() == made.read_text()
+    assert run(["report", str(made.parent), "--measures", "avg_jct_s"]) != 0
+
+
+@pytest.mark.parametrize(("name", "command"), [("plan", "plan"), ("replay", "replay")])
+def test_pages_that_cannot_be_made_anew_are_named(pages, name, command, capsys):
+    assert run(["report", str(pages[name].parent)]) != 0
+    told = capsys.readouterr().err
+    assert f"is what `rota {command}` wrote, and its page is {pages[name].name}" in told
 
 
 @pytest.mark.parametrize("name", MADE)

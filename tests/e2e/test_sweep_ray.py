@@ -6,12 +6,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from needs import ROOT, SYSTEM, need
+from ray_cluster import ALONE, require_ray
 from sweeping import COMMAND, rota_sweep, tables
 
 NODES = 3
@@ -80,14 +79,8 @@ with open("answers.json", "w") as file:
 @pytest.fixture
 def inside():
     """Return the beginning of a command that runs the rest in a network with loopback only."""
-    missing = [name for name in ("unshare", "ip") if shutil.which(name) is None]
-    need(not missing, f"{', '.join(missing)}, for a Ray cluster in a network of its own", SYSTEM)
-    need(find_spec("ray") is not None, "the Python package ray", "make test")
-    need(os.geteuid() == 0, "root, for a Ray cluster in a network of its own", ROOT)
-    return [
-        "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child",
-        "bash", "-c", 'ip link set lo up; exec "$@"', "bash",
-    ]  # fmt: skip
+    require_ray()
+    return list(ALONE)
 
 
 def test_three_nodes_give_the_same_table_as_this_machine(inside, tmp_path):

@@ -1,10 +1,13 @@
 """How tests are run: what a machine lacks is named, CI sees what a newcomer sees."""
 
+import fcntl
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from compiled_once import CompiledOnce, is_compiled
 from shared_data import CHECKOUT
 
 TESTS = CHECKOUT / "tests"
@@ -76,6 +79,43 @@ def test_a_failing_property_says_how_to_repeat_it_and_draws_anew(run):
         draws.append([line for line in out.splitlines() if line.startswith("drawn")][:30])
 
     assert draws[0] != draws[1]
+
+
+def test_tests_are_compiled_after_a_run_until_they_change(run, tmp_path):
+    run("def test_it():\n    assert 1")
+    test = tmp_path / "test_it.py"
+    assert is_compiled(tmp_path)
+    (tmp_path / "test_new.py").write_text("")
+    assert not is_compiled(tmp_path)
+    (tmp_path / "test_new.py").unlink()
+    test.touch()
+    assert not is_compiled(tmp_path)
+
+
+def test_one_worker_compiles_and_the_others_collect_together_after_it(tmp_path):
+    (tmp_path / "test_it.py").write_text("")
+    lock, order = tmp_path / "cache" / "lock", []
+
+    def collect():
+        collecting = CompiledOnce(lock, tmp_path).pytest_collection()
+        next(collecting)
+        return collecting
+
+    def later():
+        waiting.append(collect())
+        order.append("another")
+
+    first, waiting = collect(), []
+    with lock.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    others = [threading.Thread(target=later) for _ in range(2)]
+    for each in others:
+        each.start()
+    order.append("first")
+    first.close()
+    for each in others:
+        each.join()
+    assert order == ["first", "another", "another"]
 
 
 def test_ci_starts_the_tests_with_a_clean_environment(tmp_path):

@@ -60,6 +60,7 @@ def _packages(_: Path) -> Iterator[MachineFact]:
         ("server", "uvicorn", True),
         ("server", "jwt", True),
         ("postgres", "psycopg", False),
+        ("ray", "ray", False),
     ):
         there = find_spec(module) is not None
         told = "installed" if there else "not installed"

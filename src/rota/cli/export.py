@@ -1,12 +1,13 @@
 """`rota export`."""
 
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.client import connect, server_options
+from rota.cli.client import LONG_PATIENCE_S, connect, server_options
 from rota.cli.options import FORCE
 from rota.cli.show import warn_about
 from rota.core.errors import install
@@ -52,6 +53,10 @@ STATE = click.option(
     help="Send OpenTelemetry spans (jobs, what they did, decisions) to a collector, by OTLP over "
     "HTTP.",
 )  # fmt: skip
+@click.option(
+    "--follow", is_flag=True,
+    help="With --otel: go on, and send spans of a daemon as its jobs change state, until Ctrl-C.",
+)  # fmt: skip
 @server_options
 def export(
     run: str | None,
@@ -74,10 +79,18 @@ def export(
       rota export --sacct -o live
       rota export what-if --perfetto what-if.pftrace
       rota export --otel http://127.0.0.1:4318
+      rota export --otel http://127.0.0.1:4318 --follow
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.daemon.export import EVENTS
 
     perfetto, otel = values["perfetto"], values["otel"]
+    if values["follow"]:
+        if otel is None or output is not None or perfetto is not None:
+            raise click.UsageError("--follow goes with --otel URL, and with nothing else to write")
+        if state is not None or (run is not None and not run.startswith(URLS)):
+            raise click.UsageError("--follow is about a daemon that runs: leave the folder out")
+        _follow(otel, run or server, token_file)
+        return
     if output is None and perfetto is None and otel is None:
         raise click.UsageError("nothing to write: give -o DIR, --perfetto FILE or --otel URL")
     if run is not None and state is not None:
@@ -95,6 +108,20 @@ def export(
     if output is not None:
         _write_folder(found, output, force=values["force"], sacct=values["sacct"])
     _write_traces((found.log, found.made.epoch_unix), perfetto, otel)
+
+
+def _follow(otel: str, server: str | None, token_file: str | None) -> None:
+    from rota.tracing.live_spans import follow_spans
+
+    def told(sent: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{sent:,} spans", nl=False, err=True)
+
+    with (
+        connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota,
+        suppress(KeyboardInterrupt),
+    ):
+        follow_spans(rota.events(after=0, follow=True), otel, told)
 
 
 def _history(

@@ -124,10 +124,11 @@ def robust(
     with OutputFolder(output, force=force, own=FILES) as folder, bar:
         workers = jobs or _workers(config.trace, len(policy) * repeat * len(axis.levels))
         curves = trace_curves(
-            config, policy, axis, folder.path, by=by, repeat=repeat, workers=workers, told=bar
-        )
+            config, policy, axis, folder.path, by=by, repeat=repeat, workers=workers, told=bar,
+            command=["rota", *sys.argv[1:]],
+        )  # fmt: skip
         drawn = _draw(curves, folder.path)
-        page = robust_page(curves, VARIED[curves.axis.kind], ["rota", *sys.argv[1:]])
+        page = robust_page(curves, VARIED[curves.axis.kind], curves.command)
         write_study_page(page, folder.path)
     warn_about(curves.warnings)
     _show(curves)

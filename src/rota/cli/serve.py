@@ -47,8 +47,13 @@ from rota.core import registry
 )
 @click.option(
     "--backend",
-    type=click.Choice(["local", "slurm", "kubernetes", "pretend"]),
+    type=click.Choice(["local", "slurm", "kubernetes", "ray", "pretend"]),
     help="What runs the jobs; default local (agents). pretend runs nothing, for trials.",
+)
+@click.option(
+    "--ray-address",
+    metavar="A",
+    help="Ray cluster for --backend ray: HOST:PORT of its head, or auto (default): this machine's.",
 )
 @click.option(
     "--listen",
@@ -103,6 +108,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
       rota serve --config rota.yaml --listen 0.0.0.0:7842
       rota serve --backend slurm --policy srtf   # Rota decides, Slurm executes
       rota serve --backend kubernetes            # Rota decides, pods are bound where it says
+      rota serve --backend ray                   # Rota decides, actors of Ray run the jobs
 
     \b
     Then, in another terminal:
@@ -112,6 +118,8 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
     said["cluster"] = said.pop("nodes")
     accept_loss = bool(said.pop("accept_loss"))
     said["isolation"] = _isolation(said.pop("isolation"), said.pop("visible"))
+    address = said.pop("ray_address")
+    said["ray"] = {} if address is None else {"address": address}
     if gpus is not None:
         if said["cluster"] is not None:
             raise click.UsageError("--gpus and --nodes say the same: give one of them")
@@ -121,6 +129,8 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
     from rota.sdk.place import state_folder
 
     settings = read_settings(config, said)
+    if address is not None and settings.backend != "ray":
+        raise click.UsageError(f"--ray-address is for --backend ray, not {settings.backend}")
     path = state or state_folder()
     # Before all that takes long: from now on clients see that a daemon is starting, and wait.
     folder = None if settings.store else StateFolder(path)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from rota.core.allocation import NOTHING, Amount
 from rota.core.errors import KnowledgeError
 from rota.core.events import INF
@@ -25,6 +27,7 @@ __all__ = [
 
 OF_TYPE = " of type "
 LABELLED = ", on nodes labelled "
+WEIGHTLESS = -(10**9)  # numbers of shapes that are asked about only are below this
 
 
 class Phase(IntEnum):
@@ -61,8 +64,9 @@ class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
     __slots__ = (
-        "apart", "cpus", "gang", "gpu_labels", "gpu_mem_gib", "gpu_mem_step_gib", "gpus", "labels",
-        "mem_gib", "number", "opened", "plain", "request", "resources", "searched", "types",
+        "_weightless", "apart", "cpus", "gang", "gpu_labels", "gpu_mem_gib", "gpu_mem_step_gib",
+        "gpus", "labels", "mem_gib", "number", "opened", "plain", "request", "resources",
+        "searched", "types",
     )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
@@ -93,6 +97,18 @@ class Shape:
         )
         self.opened: Shape | None = None  # the same without windows (`core.windows`), if it has any
         self.searched = bool(self.apart) or any(label.startswith(BAR) for label in self.labels)
+        self._weightless: Shape | None = None
+
+    @property
+    def weightless(self) -> "Shape":
+        """The same without memory of GPUs, with a number of its own."""
+        if self._weightless is None:
+            groups = [
+                replace(g, gpu_mem_gib=0.0, gpu_mem_step_gib=0.0) for g in self.request.groups
+            ]
+            request = replace(self.request, groups=tuple(groups))
+            self._weightless = Shape(WEIGHTLESS - self.number, request)
+        return self._weightless
 
     def describe(self) -> str:
         """For messages: `8 GPUs of type v100, 4 CPUs`."""

@@ -22,6 +22,7 @@ class Reason(IntEnum):
     ARRAY = 13  # as many of its array are in the queue or run as may be at once
     MAINTENANCE = 14  # it would not end before nodes that it needs are taken out of use
     RESERVED = 15  # it would not end before nodes that it needs are another's
+    MEMORY = 16  # enough GPUs are free for it, but not enough of their memory
 
     @property
     def label(self) -> str:

@@ -16,7 +16,9 @@ cluster knows how fast they run (`PairingPlan`).
 Memory is never over-committed: whatever the mode, what jobs hold on a GPU fits into it.
 """  # noqa: E501 - a table
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 import msgspec
 
@@ -127,10 +129,16 @@ class MigProfile(msgspec.Struct, frozen=True):
         """Its part of the compute."""
         return self.compute / 7
 
+    @property
+    def wide(self) -> bool:
+        """It has twice the memory that goes with its compute: for jobs that need it."""
+        return self.memory >= 2 * self.compute
+
 
 MIG_TABLES: Mapping[str, tuple[MigProfile, ...]] = {
     "a100-40gb": (
         MigProfile("1g.5gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 5.0),
+        MigProfile("1g.10gb", 1, 2, (0, 2, 4, 6), 10.0),
         MigProfile("2g.10gb", 2, 2, (0, 2, 4), 10.0),
         MigProfile("3g.20gb", 3, 4, (0, 4), 20.0),
         MigProfile("4g.20gb", 4, 4, (0,), 20.0),
@@ -138,27 +146,42 @@ MIG_TABLES: Mapping[str, tuple[MigProfile, ...]] = {
     ),
     "a100-80gb": (
         MigProfile("1g.10gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 10.0),
+        MigProfile("1g.20gb", 1, 2, (0, 2, 4, 6), 20.0),
         MigProfile("2g.20gb", 2, 2, (0, 2, 4), 20.0),
         MigProfile("3g.40gb", 3, 4, (0, 4), 40.0),
         MigProfile("4g.40gb", 4, 4, (0,), 40.0),
         MigProfile("7g.80gb", 7, 8, (0,), 80.0),
     ),
 }
-"""The vendor's places for instances, by GPU type."""
-_SAME = {"a100": "a100-40gb", "h100": "a100-80gb", "h100-80gb": "a100-80gb", "": "a100-40gb"}
+"""The vendor's places for instances, by GPU type.
+
+Names and parts: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (A100-SXM4-40GB,
+whose names change with the memory for 80 GB; the H100-80GB has those of the A100 with 80 GB).
+Starts and sizes: what `nvidia-smi mig -lgipp` prints on an A100 and on an H100, which is the same:
+{0,1,2,3,4,5,6}:1, {0,2,4,6}:2 (profile 15, twice the memory), {0,2,4}:2, {0,4}:4, {0}:4, {0}:8.
+Profiles with media engines (`+me`) are left out: they differ in nothing that is counted here.
+"""
+_USUAL = {"a100": "a100-40gb", "h100": "h100-80gb"}  # without a size
+_SAME = {"h100-80gb": "a100-80gb"}
 
 Layout = tuple[tuple[MigProfile, int], ...]
 """Instances with their starts, in the order of the starts."""
 
 
+@cache
 def mig_profiles(gpu_type: str) -> tuple[MigProfile, ...]:
-    """The table of a GPU type; an unknown type is an error."""
-    kind = gpu_type.lower()
+    """The table of a GPU type, also as machines tell it (`a100-sxm4-40gb`); else it is an error."""
+    words = re.split("[^a-z0-9]+", gpu_type.lower())
+    chip = next((word for word in words if word in _USUAL), "")
+    size = next((word for word in words if re.fullmatch(r"\d+gb", word)), "")
+    kind = f"{chip}-{size}" if chip and size else _USUAL.get(chip, "")
     kind = _SAME.get(kind, kind)
     if kind not in MIG_TABLES:
+        known = ", ".join(sorted({*MIG_TABLES, *_USUAL, *_SAME}))
         raise ClusterSpecError(
-            f"GPUs of type {gpu_type!r} cannot be divided by MIG here: the tables know "
-            f"{', '.join(sorted({*MIG_TABLES, *_SAME} - {''}))}"
+            f"GPUs of type {gpu_type!r} cannot be divided by MIG here: the tables know {known}"
+            if gpu_type
+            else f"GPUs without a type cannot be divided by MIG: give gpu_type, one of {known}"
         )
     return MIG_TABLES[kind]
 

@@ -13,6 +13,8 @@ import msgspec
 from rota.core.events import INF
 from rota.core.sensitivity import Sensitivity
 
+DEMANDS = ("compute", "memory", "pcie")
+"""What `Behaviour.demand` may name: parts of a GPU's compute, memory bandwidth and PCIe."""
 DUST = 1e-9  # parts of GPUs are floats
 LONGEST_BACKOFF_S = 3600.0
 MARK = "#"

@@ -195,8 +195,13 @@ class Topology:
                 raise ClusterSpecError(
                     f"node {spec.name!r}: sharing is {mode!r}: it is one of {', '.join(MODES)}"
                 )
-            if mode == MIG:
-                mig_profiles(spec.gpu_type)
+            if mode == MIG and spec.gpus:
+                try:
+                    mig_profiles(spec.gpu_type)
+                except ClusterSpecError as error:
+                    raise ClusterSpecError(
+                        f"node {spec.name!r}: sharing is mig: {error}"
+                    ) from error
         for kind, amount in spec.resources:
             if kind not in self.kinds:
                 raise ClusterSpecError(

@@ -20,6 +20,7 @@ TEXTS = {
     Reason.ARRAY: "as many of its array as may are in the queue or run",
     Reason.MAINTENANCE: "it would not end before the maintenance of nodes that it needs",
     Reason.RESERVED: "it would not end before nodes that it needs are reserved for others",
+    Reason.MEMORY: "there are GPUs for it, but too little of their memory is free",
 }
 """What each reason means, while it holds."""
 

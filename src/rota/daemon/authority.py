@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rota.core.errors import InputError, OutputError
-from rota.live.agent.identity import pem_of, replace_file
+from rota.live.agent.identity import pem_of
+from rota.live.files import replace_file
 
 CA_DAYS, SERVER_DAYS, NODE_DAYS = 3650, 365, 90
 EARLIER = timedelta(minutes=5)  # clocks differ

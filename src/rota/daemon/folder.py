@@ -9,6 +9,7 @@ from typing import Self
 import msgspec
 
 from rota.core.errors import ConflictError, InputError
+from rota.live.files import replace_file
 
 PRIVATE = 0o700
 TLS = "tls"  # the folder of an authority of one's own
@@ -51,9 +52,7 @@ class StateFolder:
         """A name for this folder, made once: several daemons may share a database."""
         path = self.path / "id"
         if not path.exists():
-            part = path.with_name("id.part")
-            part.write_text(secrets.token_hex(4), "ascii")
-            part.replace(path)
+            replace_file(path, secrets.token_hex(4).encode())
         return path.read_text("ascii")
 
     def last_job(self) -> int:

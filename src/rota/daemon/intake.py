@@ -5,6 +5,7 @@ loses nor doubles it. Nothing else is kept: what is out there, and the journal, 
 """
 
 import logging
+from collections.abc import Collection
 from time import monotonic
 
 import msgspec
@@ -59,6 +60,7 @@ class Intake:
                 for job, external in self._daemon.external_jobs().items()
                 if self._source.claims(origin_of(external))
             }
+        known = set(self._jobs)
         fresh = [work for work in self._source.offers() if not self._recognise(work)]
         bereft = self._bereft() if fresh else {}
         for work in fresh:
@@ -70,7 +72,7 @@ class Intake:
         self._refused = {
             work.key: self._refused[work.key] for work in fresh if work.key in self._refused
         }
-        self._follow()
+        self._follow(known)
 
     def _recognise(self, work: ExternalWork) -> bool:
         """Was it taken in before a restart?"""
@@ -123,7 +125,8 @@ class Intake:
                 found.setdefault(origin_of(self._jobs[job]), []).append(job)
         return found
 
-    def _follow(self) -> None:
+    def _follow(self, known: Collection[str]) -> None:
+        """Look at all jobs; that one waits is not told at once: most are started right away."""
         assert self._jobs is not None  # noqa: S101 - set by `step`
         seen = self._daemon.conditions(self._jobs)
         for job, external in list(self._jobs.items()):
@@ -137,7 +140,7 @@ class Intake:
                 self._gone.pop(job, None)
             elif self._source.alive(job):
                 self._gone.pop(job, None)
-                if now.state in WAITS:
+                if now.state in WAITS and job in known:
                     self._source.explain_job(job, *reason_text(job, now))
             elif now.state in STARTABLE:
                 patience_s = self._source.successor_s if is_repeated(external) else 0.0

@@ -4,7 +4,6 @@ Kept encrypted in the state folder, with a key in a file of its own. Values leav
 with the order to start a job that names them, over the connection of its agent.
 """
 
-import os
 import secrets
 import shutil
 from pathlib import Path
@@ -15,6 +14,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from rota.core.errors import InputError, NotFoundError, UnavailableError
 from rota.daemon.uploads import home_of
 from rota.jobfile.check import LONGEST_ENV
+from rota.live.files import replace_file
 from rota.wire import Actor, SecretInfo
 
 PRIVATE = 0o700
@@ -42,8 +42,8 @@ class SecretStore:
             raise InputError(f"secret {name}: you have {MOST_SECRETS}: remove one first")
         try:
             home.mkdir(PRIVATE, parents=True, exist_ok=True)
-            _write(home / OWNER, msgspec.json.encode(owner))
-            _write(home / name, self._cipher().encrypt(value.encode()))
+            replace_file(home / OWNER, msgspec.json.encode(owner), private=True)
+            replace_file(home / name, self._cipher().encrypt(value.encode()), private=True)
         except OSError as error:
             raise UnavailableError(
                 f"the secret cannot be kept ({error.strerror}): nothing was changed, try again"
@@ -55,7 +55,7 @@ class SecretStore:
         if old.is_dir() and not new.exists():
             part = new.with_name(f".{secrets.token_hex(8)}")
             shutil.copytree(old, part)
-            _write(part / OWNER, msgspec.json.encode(owner))
+            replace_file(part / OWNER, msgspec.json.encode(owner), private=True)
             part.rename(new)
 
     def all(self, owner: Actor) -> list[SecretInfo]:
@@ -95,16 +95,5 @@ class SecretStore:
 
     def _cipher(self) -> Fernet:
         if not self._key.exists():
-            _write(self._key, Fernet.generate_key())
+            replace_file(self._key, Fernet.generate_key(), private=True)
         return Fernet(self._key.read_bytes())
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, for us only."""
-    part = path.with_name(f".{secrets.token_hex(8)}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)

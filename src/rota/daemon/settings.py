@@ -20,7 +20,7 @@ from rota.live.agent.containers import ContainerMode
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
-BACKENDS = ("local", "slurm", "kubernetes", "pretend")
+BACKENDS = ("local", "slurm", "kubernetes", "ray", "pretend")
 LEAST_LEASE_S = 1.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 1.0, 30 * 86_400.0
 LEAST_DAYS = 1.0  # that things are kept
@@ -151,6 +151,16 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     successor_s: float = 120.0  # a job waits so long for another pod in place of one that is gone
 
 
+class RaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The backend `ray`."""
+
+    address: str = "auto"  # HOST:PORT of its head; auto: that of this machine
+    python: str = ""  # the interpreter with the Ray of the cluster; empty: Rota's own
+    folder: str = ""  # on each node, for files of jobs; empty: one in /tmp
+    poll_s: float = 1.0  # between looks at Ray
+    timeout_s: float = 60.0  # of a single request
+
+
 class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How jobs are kept apart from each other, and from the daemon."""
 
@@ -241,7 +251,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
-    backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, pretend
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, ray, pretend
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     store: str = ""  # postgresql://USER@HOST:PORT/DATABASE; empty: a file in the state folder
     lease_s: float = 5.0  # on PostgreSQL: a leader that is silent for so long is replaced
@@ -269,6 +279,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    ray: RaySettings = RaySettings()
 
     @property
     def scheduling(self) -> Scheduling:
@@ -520,7 +531,7 @@ def _check_shared(settings: Settings, where: str) -> None:
             f"local.lost_s ({settings.local.lost_s / 4:g}), so that agents outlive a change of "
             f"the leader"
         )
-    if settings.backend in ("slurm", "kubernetes"):
+    if settings.backend in ("slurm", "kubernetes", "ray"):
         raise InputError(
             f"{where}: store {shown!r} with the backend {settings.backend}: its files are in the "
             f"state folder, which another daemon does not have: leave store empty"

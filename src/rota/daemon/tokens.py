@@ -1,6 +1,5 @@
 """Bearer tokens, of which only the digests are kept."""
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from rota.daemon.members import Members
 from rota.daemon.people import People, lesser
 from rota.daemon.store import Store, StoredToken
 from rota.live.agent.identity import JoinCode
+from rota.live.files import replace_file
 from rota.wire import AGENT, ROLES, TOKEN_NAME, Actor, NewPerson, Person, TokenInfo
 
 _PREFIX = "rota_"
@@ -246,12 +246,7 @@ class Tokens:
             self._store.drop_token(owner.name)
             self._load()
         token = self._make(owner.name, owner.role, after_job=owner.after_job)
-        part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(token + "\n")
-        part.replace(path)
+        replace_file(path, f"{token}\n".encode(), private=True)
 
     def _rename(self, token: StoredToken, owner: Actor) -> None:
         """The same token by another name: copies of the file stay worth what they were."""

@@ -7,7 +7,6 @@ get the content.
 
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Collection, Iterator
 from hashlib import sha256
@@ -17,6 +16,7 @@ import msgspec
 
 from rota.core.errors import InputError, NotFoundError, UnavailableError
 from rota.core.manifest import CHUNK, DIGEST, DIGITS, UPLOAD, FileManifest
+from rota.live.files import replace_file
 from rota.wire import USER, Actor
 
 PRIVATE = 0o700
@@ -121,19 +121,12 @@ class UploadStore:
         """Whole, and lasting, or not at all."""
         if _touched(path):
             return
-        part = path.with_name(f".{secrets.token_hex(8)}")
         try:
             path.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
-            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.rename(path)
+            replace_file(path, data, private=True)
             if path.parent.name in self._used:
                 self._used[path.parent.name] += len(data)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise UnavailableError(
                 f"files cannot be kept ({error.strerror}): nothing was accepted, try again"
             ) from error

@@ -7,9 +7,10 @@ then free. The first that is true counts:
    asks for;
 2. `constraint`: they have enough, but those among them that the request accepts (GPU type, labels)
    have not;
-3. `gang`: those have enough; it asks for several nodes of its own, at least one of its tasks would
+3. `memory`: there would be a place for it if it asked for no memory of GPUs;
+4. `gang`: those have enough; it asks for several nodes of its own, at least one of its tasks would
    find one, and not all of them do: tasks that may start one by one would begin;
-4. `fragmentation`: those have enough, but there is no place for it: the free GPUs are spread over
+5. `fragmentation`: those have enough, but there is no place for it: the free GPUs are spread over
    nodes in another way than its placement allows.
 
 Before all of these come `maintenance` and `reserved`: a window (`rota.core.windows`) bars it from
@@ -34,7 +35,10 @@ CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
 GANG = int(Reason.GANG)
 CONSTRAINT = int(Reason.CONSTRAINT)
-ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION, Reason.MAINTENANCE, Reason.RESERVED)
+MEMORY = int(Reason.MEMORY)
+ROOM = (
+    CAPACITY, CONSTRAINT, MEMORY, GANG, FRAGMENTATION, Reason.MAINTENANCE, Reason.RESERVED,
+)  # fmt: skip
 """Reasons that depend on what is free."""
 
 Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
@@ -60,6 +64,8 @@ def why_not(placement: Placement, shape: Shape) -> int:  # noqa: PLR0911 - one f
     choosy = shape.types or shape.labels or shape.gpu_mem_gib
     if choosy and not placement.enough_accepted(shape):
         return CONSTRAINT
+    if shape.gpu_mem_gib and placement.fits(shape.weightless):
+        return MEMORY
     if shape.apart:
         part = shape.gpus / shape.apart
         if any(room.usable(position, shape) >= part for position in range(len(room.nodes))):
@@ -83,7 +89,8 @@ class Blamed:
 
     A reason compares what a shape asks for with sums of what is free. So it can only change when
     such a sum passes what the shape asks for, and a change of what is free needs to look at the
-    shapes in between only. Gangs are looked at every time: theirs depends on single nodes, too.
+    shapes in between only. Gangs, and those that ask for memory of GPUs, are looked at every time:
+    theirs depends on single nodes, too.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -122,7 +129,7 @@ class Blamed:
                 self._sums[key] = self._sum(key[0], among)
             insort(self._watched[key].needs, (need, number))
         self.lowest = INF
-        if shape.apart or shape.opened is not None:
+        if shape.apart or shape.opened is not None or shape.gpu_mem_gib:
             self._gangs.add(number)
         return reason
 

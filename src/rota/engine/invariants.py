@@ -628,7 +628,8 @@ def check_reasons(
             )
             fine = left.enough(needs, shape.types, labels, shape.gpu_mem_gib)
             true = Reason.FRAGMENTATION if fine else Reason.CONSTRAINT
-        if true != (Reason.FRAGMENTATION if reason == Reason.GANG else reason):
+        finer = (Reason.GANG, Reason.MEMORY) if shape.gpu_mem_gib else (Reason.GANG,)
+        if true != (Reason.FRAGMENTATION if reason in finer else reason):
             raise InvariantError(
                 f"job {job.id} at {now_s:g} s asks for {shape.describe()} and waits by "
                 f"{Reason(reason).label} according to the log, but what is free makes it "

@@ -53,9 +53,12 @@ def phrase(
     if reason == Reason.CONSTRAINT:
         return f"for want of {asked} ({_in_all(room, gpus)}, but not enough on nodes of that kind)"
     although = "although " + _spread(room, gpus)
-    if reason == Reason.FRAGMENTATION:
-        return although
-    return f"{_PLAIN[reason]}, {although}" if reason == Reason.GANG else _PLAIN[reason]
+    in_spite = {
+        Reason.FRAGMENTATION: although,
+        Reason.MEMORY: f"for want of GPU memory ({asked}), {although}",
+        Reason.GANG: f"{_PLAIN[Reason.GANG]}, {although}",
+    }
+    return in_spite.get(reason) or _PLAIN[reason]
 
 
 _PLAIN = {

@@ -28,7 +28,9 @@ from rota.metrics.spare import SpareGpus
 
 MOST = 20  # jobs in the list of one interval
 STILL = "still running when the log was taken"
-_ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION, Reason.GANG, Reason.CONSTRAINT)
+_ROOM = (
+    Reason.CAPACITY, Reason.FRAGMENTATION, Reason.GANG, Reason.CONSTRAINT, Reason.MEMORY,
+)  # fmt: skip
 
 
 class Interval(msgspec.Struct, kw_only=True):

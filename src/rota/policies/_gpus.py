@@ -5,6 +5,7 @@ the engine accepts (`rota.core.sharing`). `GpuSharingPolicy` is a policy around 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from rota.core.allocation import TERMS, Allocation
@@ -12,6 +13,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import ExplicitPlan, Plan
 from rota.core.policy import DecidePolicy, Params
+from rota.core.reasons import Reason
 from rota.core.sharing import (
     DUST,
     EPHEMERAL,
@@ -310,6 +312,9 @@ class GpuSharingPolicy(DecidePolicy[P]):
             if allocation is not None:
                 placed[job.index] = (job, allocation)
                 gpus.add(job, allocation)
+            elif job.shape.gpu_mem_gib:
+                lacking = self.lacks_memory(job, gpus)
+                plan.explain(job, Reason.MEMORY if lacking else Reason.NONE)
         self.settle(view, plan, gpus, placed)
         for job, allocation in placed.values():
             if job.running and allocation == job.allocation:
@@ -328,6 +333,12 @@ class GpuSharingPolicy(DecidePolicy[P]):
     def find(self, job: Job, gpus: SharedGpus) -> Allocation | None:
         """Where a job goes; None: it waits."""
         return gpus.place(job, lambda gpu: self.welcome(job, gpu), self.rank)
+
+    def lacks_memory(self, job: Job, gpus: SharedGpus) -> bool:
+        """Would a job that found no place find one if it needed no memory of GPUs?"""
+        part = GpuPart(min(1.0, job.gpus))
+        fine = partial(self.welcome, job)
+        return gpus.place(job, fine, self.rank, part=part) is not None
 
     def welcome(self, job: Job, gpu: SharedGpu) -> bool:  # noqa: ARG002 - part of the interface
         """May the job have this GPU, on which there is room?"""

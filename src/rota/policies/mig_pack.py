@@ -62,7 +62,7 @@ class MigPack(GpuSharingPolicy[MigPackParams]):
         """The largest first, but the patient before all."""
         late = [j for j in waiting if self._now_s - j.submit_s >= self.params.patience_s]
         early = [j for j in waiting if self._now_s - j.submit_s < self.params.patience_s]
-        early.sort(key=lambda job: (-job.gpus, -job.shape.gpu_mem_gib, job.index))
+        early.sort(key=lambda job: (-job.gpus, -job.shape.gpu_mem_gib, job.submit_s, job.index))
         self._behind = [*late, *early]
         for job in self._behind[:]:
             self._behind = self._behind[1:]
@@ -127,7 +127,7 @@ class MigPack(GpuSharingPolicy[MigPackParams]):
 Choice = tuple[SharedGpu, MigProfile, int, str]
 """A GPU, an instance of it, and the layout."""
 
-STARTS = {1: (6, 4, 5, 2, 3, 0, 1), 2: (4, 2, 0), 4: (4, 0), 8: (0,)}
+STARTS = {1: (6, 4, 5, 2, 3, 0, 1), 2: (6, 4, 2, 0), 4: (4, 0), 8: (0,)}
 """Where an instance goes first, by eighths of memory: so that large ones find room beside it."""
 
 
@@ -168,7 +168,9 @@ def free_instances(gpu: SharedGpu) -> list[tuple[MigProfile, int]]:
 def divided_for(first: MigProfile, others: Sequence[MigProfile], gpu_type: str) -> Layout:
     """A layout with this profile, those of the others that still fit, more of it, smaller ones."""
     layout: list[tuple[MigProfile, int]] = []
-    smaller = [p for p in reversed(mig_profiles(gpu_type)) if p.memory <= first.memory]
+    smaller = [
+        p for p in reversed(mig_profiles(gpu_type)) if p.memory <= first.memory and not p.wide
+    ]
     filling = [first] * 7 + [profile for profile in smaller for _ in range(7)]
     for profile in [first, *others, *filling]:
         start = free_start(profile, layout)

@@ -4,10 +4,17 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from rota.core.errors import OptionError, OutputError
+from rota.core.errors import OptionError
 from rota.core.words import NONE, duration
 from rota.metrics.story import Story
-from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, scrolling
+from rota.report.frame import (
+    PageSection,
+    ReportPage,
+    ReportTile,
+    as_typed,
+    scrolling,
+    write_whole_page,
+)
 from rota.report.style import REASON_COLOURS, REASONS_ON_DARK
 
 ENDINGS = (".html", ".htm")
@@ -18,16 +25,7 @@ def write_story_page(story: Story, to: Path, command: Sequence[str] = ()) -> Pat
     """Write the page; a file that is there is replaced."""
     if to.suffix.lower() not in ENDINGS:
         raise OptionError(f"html {str(to)!r} is no page: name a file that ends in .html")
-    part = to.with_name(to.name + ".part")
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(story_page(story, command).html(), encoding="utf-8")
-        part.replace(to)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(
-            f"{to}: cannot be written ({error.strerror}): name another file with --html"
-        ) from error
+    write_whole_page(to, story_page(story, command).html(), option="--html")
     return to
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
+from rota.core.errors import OutputError
 from rota.core.version import VERSION
 from rota.web import asset, bundle
 
@@ -181,3 +183,17 @@ def scrolling(table: str, label: str) -> str:
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
     )
+
+
+def write_whole_page(to: Path, text: str, *, option: str) -> None:
+    """Write a page, in one step; a file that is there is replaced. `option`: what names it."""
+    part = to.with_name(to.name + ".part")
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(to)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(
+            f"{to}: cannot be written ({error.strerror}): name another file with {option}"
+        ) from error

@@ -31,6 +31,12 @@ _OF_A_RUN = tuple(
         "avg_bounded_slowdown", "gpu_utilisation", "preemptions", "migrations", "completed",
     )
 )  # fmt: skip
+_OWN_PAGES = (
+    ("plan.json", "plan", "plan.html"),
+    ("replay.json", "replay", "report.html"),
+    ("verdict.json", "reproduce", "report.html"),
+)
+"""Folders whose page cannot be made anew from what is in them."""
 
 
 class RunView:
@@ -117,6 +123,12 @@ def read_source(folder: Path, comparison: PolicyComparison | None = None) -> Rep
     if (folder / COMPARE).exists():
         return _of_comparison(read_comparison(folder), folder)
     if not (folder / SUMMARY).exists():
+        for file, command, page in _OWN_PAGES:
+            if (folder / file).exists():
+                raise InputError(
+                    f"{folder}: is what `rota {command}` wrote, and its page is {page}: for a new "
+                    f"one, use `rota {command}` again"
+                )
         raise InputError(
             f"{folder}: has neither {COMPARE} nor {SUMMARY}: name a folder that `rota compare` or "
             f"`rota simulate` made"

@@ -12,9 +12,10 @@ from rota.report.verdict import Scale, scale_of, strip, told_ratio
 from rota.reproduce.recipe import CheckVerdict, Value
 from rota.reproduce.run import Reproduction
 from rota.study.compare_file import Measured, Verdict
-from rota.study.robustness import CurvePoint, Curves, RobustLine
+from rota.study.robustness import TABLE, VARIED, CurvePoint, Curves, RobustLine, load_curves
 from rota.study.statistics import Ratio
-from rota.study.sweep.run import SweepOutcome
+from rota.study.sweep.run import SweepOutcome, load_sweep
+from rota.study.sweep.store import SWEEP
 from rota.study.sweep.table import POLICY, Mean
 
 REPORT = "report.html"
@@ -29,6 +30,17 @@ def write_study_page(page: ReportPage, folder: Path) -> Path:
     part.write_text(page.html(), encoding="utf-8")
     part.replace(target)
     return target
+
+
+def study_page(folder: Path) -> ReportPage | None:
+    """The page of a sweep or of a study of robustness that is there; None: it is neither."""
+    if (folder / SWEEP).exists():
+        outcome = load_sweep(folder)
+        return sweep_page(outcome, outcome.record.command)
+    if (folder / TABLE).exists():
+        curves = load_curves(folder)
+        return robust_page(curves, VARIED[curves.axis.kind], curves.command)
+    return None
 
 
 def _as_measured(

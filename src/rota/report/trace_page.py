@@ -7,10 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from rota.core.errors import OptionError, OutputError
+from rota.core.errors import OptionError
 from rota.core.words import NONE, duration
 from rota.metrics.vocabulary import count
-from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
+from rota.report.frame import (
+    PageSection,
+    ReportPage,
+    ReportTile,
+    as_typed,
+    folded,
+    scrolling,
+    write_whole_page,
+)
 from rota.traces.tools.report import MOST_TENANTS, TraceReport
 
 ENDINGS = (".html", ".htm")
@@ -28,16 +36,7 @@ def check_name(path: Path) -> None:
 def write_trace_page(found: TraceReport, path: Path, command: Sequence[str] = ()) -> None:
     """Write the page; a file that is there is replaced."""
     check_name(path)
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(html(found, command), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): name another file with --html"
-        ) from error
+    write_whole_page(path, html(found, command), option="--html")
 
 
 def html(found: TraceReport, command: Sequence[str] = ()) -> str:

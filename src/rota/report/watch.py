@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rota.core.errors import InputError, OutputError
+from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.log import LABELS, Record
 from rota.core.reasons import Reason
@@ -22,12 +22,12 @@ from rota.metrics.ledger import active_range
 from rota.report import style
 from rota.report.columns import Times, packed, singles
 from rota.report.data import queue, tenant_shares
-from rota.report.frame import embedded, policy_of
+from rota.report.frame import embedded, policy_of, write_whole_page
 from rota.report.lanes import gantt, shown_nodes
 from rota.report.payload import BARS, POINTS, fates, job_table
 from rota.report.source import ReportSource, RunView, read_source, source_of
 from rota.report.style import main_tenants, natural
-from rota.study.follow import LiveRun, find_live
+from rota.study.follow import FollowedRun, find_live
 from rota.study.output import EVENTS
 from rota.web import asset, bundle
 
@@ -47,17 +47,7 @@ _WHAT = {
 
 def write_watch_page(folders: Sequence[Path], to: Path) -> Path:
     """Write the page of one run or two; a file that is there is replaced."""
-    text = watch_page(read_runs(folders))
-    part = to.with_name(to.name + ".part")
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(to)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(
-            f"{to}: cannot be written ({error.strerror}): name another file with -o"
-        ) from error
+    write_whole_page(to, watch_page(read_runs(folders)), option="-o")
     return to
 
 
@@ -79,7 +69,7 @@ def read_run(folder: Path) -> ReportSource:
     return source
 
 
-def live_run(about: LiveRun, log: pl.DataFrame) -> ReportSource | None:
+def live_run(about: FollowedRun, log: pl.DataFrame) -> ReportSource | None:
     """A run that is still being simulated, as far as its log goes; None: no job has come yet."""
     if not (log["event"] == LABELS[Record.SUBMIT]).any():
         return None

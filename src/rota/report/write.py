@@ -12,6 +12,7 @@ from rota.report.data import TIMES, cdf, delays, queue, ratios, tenant_shares, u
 from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.page import html
 from rota.report.source import ReportSource, RunView, read_source
+from rota.report.study_pages import study_page
 from rota.report.style import DOUBLE_IN
 from rota.study.compare_file import PolicyComparison
 
@@ -41,8 +42,10 @@ def write_report(
 ) -> Path:
     """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
 
+    Of a sweep, or a study of robustness, the page: its pictures are in it.
+
     Args:
-        folder: With compare.json, or the summary.json of one run.
+        folder: With compare.json, sweep.json, robust.json, or the summary.json of one run.
         to: The page; by default report.html in the folder. Figures go to `figures` beside it.
         formats: Of the figures: some of svg, png, pdf, or none.
         measures: Keys like `avg_jct_s`: only these are in the table and in the picture of ratios.
@@ -55,22 +58,32 @@ def write_report(
     wrong = [kind for kind in formats if kind not in FORMATS]
     if wrong:
         raise OptionError(f"figures as {wrong[0]!r}: use {', '.join(FORMATS)}, or none")
-    source = read_source(folder, comparison)
-    if measures:
-        source = source.only(measures)
     page = to or folder / REPORT
+    study = None if comparison is not None else study_page(folder)
+    if study is not None and measures:
+        raise OptionError(f"{folder}: is no comparison: leave --measures out")
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
+        if study is not None:
+            _put(study.html(), page)
+            return page
+        source = read_source(folder, comparison)
+        if measures:
+            source = source.only(measures)
         if formats:
             _write_figures(source, page.parent / FIGURES, formats, told)
-        part = page.with_name(page.name + ".part")
-        part.write_text(html(source), encoding="utf-8")
-        part.replace(page)
+        _put(html(source), page)
     except OSError as error:
         raise OutputError(
             f"{page}: cannot be written ({error.strerror}): name another file with -o"
         ) from error
     return page
+
+
+def _put(text: str, page: Path) -> None:
+    part = page.with_name(page.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(page)
 
 
 def figure_files(folder: Path) -> list[str]:

@@ -117,6 +117,10 @@ def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> lis
     elif reason == Reason.CONSTRAINT.label:
         told.append(f"it asks for {asked}: {free:g} of {there:g} GPUs{kind} are free")
         told.append(f"of all kinds {everywhere[0]:g} of {everywhere[2]:g} are free")
+    elif reason == Reason.MEMORY.label:
+        told.append(
+            f"{free:g} of {there:g} GPUs are free, with too little memory; it asks for {asked}"
+        )
     elif reason in (Reason.FRAGMENTATION.label, Reason.GANG.label):
         told.append(
             f"{free:g} GPUs are free, at most {on_one:g} of them on one node; it asks for {asked}"

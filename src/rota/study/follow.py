@@ -29,7 +29,7 @@ EVERY_S = 1.0
 ABOUT, ASKED, LIVE = "about.json", "asked", ".live"
 
 
-class LiveRun(msgspec.Struct, frozen=True):
+class FollowedRun(msgspec.Struct, frozen=True):
     """What is simulated."""
 
     policy: str
@@ -52,7 +52,7 @@ class LiveLog:
     ) -> None:
         self._target = target
         self.place = target.parent / f".{target.name}.{os.getpid()}{LIVE}"
-        self._about = LiveRun(config.policy, config.trace, str(config.cluster), config.seed)
+        self._about = FollowedRun(config.policy, config.trace, str(config.cluster), config.seed)
         self._clock = clock
         self._lock: IO[bytes] | None = None
         self._made: list[Path] = []
@@ -116,7 +116,7 @@ class LiveLog:
 class LiveReader:
     """The side of who looks at a run that is simulated: asks for its rows, and gathers them."""
 
-    def __init__(self, place: Path, about: LiveRun) -> None:
+    def __init__(self, place: Path, about: FollowedRun) -> None:
         self.place = place
         self.about = about
         self._frames: list[pl.DataFrame] = []
@@ -153,7 +153,7 @@ def find_live(target: Path) -> LiveReader | None:
     """The simulation that will write this folder; None: there is none."""
     for place in _places(target):
         try:
-            about = msgspec.json.decode((place / ABOUT).read_bytes(), type=LiveRun)
+            about = msgspec.json.decode((place / ABOUT).read_bytes(), type=FollowedRun)
         except (OSError, msgspec.DecodeError):
             continue
         found = LiveReader(place, about)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from rota.core.errors import OptionError, RotaError
+from rota.core.errors import InputError, OptionError, RotaError
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
 from rota.study.compare_file import Assumption
@@ -88,6 +88,7 @@ class Curves(msgspec.Struct, frozen=True):
     warnings: list[str]
     assumptions: list[Assumption] = []
     notes: list[str] = []
+    command: list[str] = []
 
     def table(self) -> pl.DataFrame:
         """A row per policy and level."""
@@ -219,7 +220,7 @@ class LevelOutcome(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
-def trace_curves(
+def trace_curves(  # noqa: PLR0913 - the options of a study
     config: RunConfig,
     policies: Sequence[str],
     axis: Axis,
@@ -229,6 +230,7 @@ def trace_curves(
     repeat: int = 1,
     workers: int | None = None,
     told: Told | None = None,
+    command: Sequence[str] = (),
 ) -> Curves:
     """Run every policy at every level under every seed; writes the table and its data.
 
@@ -241,6 +243,7 @@ def trace_curves(
         repeat: Seeds, from the seed of the run on.
         workers: Processes.
         told: Told from time to time.
+        command: That asks for it, for who reads the results.
     """
     _check(by, policies)
     seeds = [config.seed + turn for turn in range(repeat)]
@@ -266,9 +269,27 @@ def trace_curves(
         warnings=_warnings({cell: outcomes[cell] for cell in cells}),
         assumptions=_assumptions(policies, axis, seeds, outcomes),
         notes=[*_idle(axis, outcomes), *_notes(config, axis, seeds)],
+        command=list(command),
     )
     _write(curves, cells, outcomes, folder)
     return curves
+
+
+def load_curves(folder: Path) -> Curves:
+    """What `trace_curves` wrote.
+
+    Raises:
+        InputError: It is no such folder.
+    """
+    path = folder / TABLE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Curves)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}): name a folder that `rota robust` made"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path}: is not a table of this Rota ({error})") from error
 
 
 def _check(by: str, policies: Sequence[str]) -> None:

@@ -3,7 +3,8 @@
 It states what the fast engine must do in the fewest words and is slow on purpose. It shares only
 the vocabulary of `core` (jobs, so that policies can be asked for keys; costs), neither the loop,
 nor the simulated cluster, nor any placement. Priority policies, GPUs of one type, node failures,
-start, stop and slow phases, lost work, time limits, retries, arrays and dependencies. The rules:
+start, stop and slow phases, lost work, time limits, retries, arrays and dependencies; jobs that
+share GPUs have a function of their own (`naive_sharing`). The rules:
 
 * All events of one instant form a batch; then the queue is served once, best key first, ties by
   index. What begins now and takes no time is the next batch, at the same instant.
@@ -561,39 +562,82 @@ class NaiveEngine:
 
 
 class NaiveSharer(NamedTuple):
-    """A job on a GPU that is served in turns: it comes, has work, a weight and memory."""
+    """A job with (a part of) one GPU: it comes, has work, and needs compute and memory.
+
+    `weight`: how much of a contended GPU it gets (0: as much as it holds). `step_gib`: memory that
+    only its steps need, beside `mem_gib`. `uses`: the part of what it holds that it can use.
+    """
 
     submit_s: float
     work: float
-    weight: float = 1.0
+    weight: float = 0.0
     mem_gib: float = 0.0
+    gpus: float = 1.0
+    step_gib: float = 0.0
+    uses: float = 1.0
 
 
-def naive_turns(sharers: Sequence[NaiveSharer], mem_gib: float) -> list[float]:
-    """When each ends on one GPU in turns: in order of arrival as memory allows, others may pass.
+def naive_sharing(
+    sharers: Sequence[NaiveSharer], gpus: int, mode: str, mem_gib: float
+) -> list[float]:
+    """When each ends on so many equal GPUs with a mode: the rules of sharing in the fewest words.
 
-    Between two events everybody on the GPU has its part of it by weight; nothing else is known.
+    In order of arrival everybody gets the GPU with the fewest jobs among those where it fits, and
+    others may pass. Between two events who is on a GPU has its share of it; nothing else is known.
     """
     left = [sharer.work for sharer in sharers]
     ends = [INF] * len(sharers)
-    on: list[int] = []
+    on: list[list[int]] = [[] for _ in range(gpus)]
     waiting: list[int] = []
     coming = sorted(range(len(sharers)), key=lambda i: (sharers[i].submit_s, i))
     now = 0.0
-    while coming or on:
-        total = sum(sharers[i].weight for i in on)
-        times = [now + left[i] * total / sharers[i].weight for i in on]
+    while coming or any(on):
+        rates = {
+            i: rate
+            for here in on
+            for i, rate in zip(here, _naive_rates([sharers[i] for i in here], mode), strict=True)
+        }
+        times = [now + left[i] / rate for i, rate in rates.items()]
         following = min([*times, *(sharers[i].submit_s for i in coming[:1])])
-        for i in on:
-            left[i] -= (following - now) * sharers[i].weight / total
+        for i, rate in rates.items():
+            left[i] -= (following - now) * rate
         now = following
-        for i in [i for i in on if left[i] <= NEXT * max(1.0, sharers[i].work)]:
-            on.remove(i)
-            ends[i] = now
+        for here in on:
+            for i in [i for i in here if left[i] <= NEXT * max(1.0, sharers[i].work)]:
+                here.remove(i)
+                ends[i] = now
         while coming and sharers[coming[0]].submit_s <= now:
             waiting.append(coming.pop(0))
         for i in waiting[:]:
-            if sum(sharers[k].mem_gib for k in (*on, i)) <= mem_gib:
+            fitting = [
+                here for here in on if _naive_fits([sharers[k] for k in (*here, i)], mode, mem_gib)
+            ]
+            if fitting:
                 waiting.remove(i)
-                on.append(i)
+                min(fitting, key=len).append(i)
     return ends
+
+
+def _naive_fits(sharers: Sequence[NaiveSharer], mode: str, mem_gib: float) -> bool:
+    """Memory that stays adds up; of what only steps need the largest counts if they take turns."""
+    steps = [sharer.step_gib for sharer in sharers]
+    kept = sum(sharer.mem_gib for sharer in sharers)
+    if kept + (max(steps) if mode == "timeslice" else sum(steps)) > mem_gib:
+        return False
+    if mode == "exclusive":
+        return len(sharers) == 1
+    return mode in ("timeslice", "mps") or sum(sharer.gpus for sharer in sharers) <= 1
+
+
+def _naive_rates(sharers: Sequence[NaiveSharer], mode: str) -> list[float]:
+    """What each has of the GPU, over what it needs: by weight, and never more than it can use."""
+    if mode not in ("timeslice", "mps"):
+        return [1.0] * len(sharers)
+    needs = [s.gpus * (1.0 if mode == "timeslice" else s.uses) for s in sharers]
+    weights = [s.weight or s.gpus for s in sharers]
+    shares = [0.0] * len(sharers)
+    left, weight = 1.0, sum(weights)
+    for i in sorted(range(len(sharers)), key=lambda i: needs[i] / weights[i]):  # the content first
+        shares[i] = min(needs[i], left * weights[i] / weight)
+        left, weight = left - shares[i], weight - weights[i]
+    return [share / need for share, need in zip(shares, needs, strict=True)]

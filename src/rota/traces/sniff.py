@@ -104,6 +104,12 @@ def _synergy(head: Head) -> float:
     return float(not head.is_json and numbers == [True, False, True, True, True])
 
 
+def _kubectl_yaml(head: Head) -> float:
+    """What `kubectl get -o yaml` begins with; a description of a job has no time of creation."""
+    marks = ("apiVersion: ", "kind: ", "creationTimestamp: ")
+    return float(not head.is_json and all(mark in head.text for mark in marks))
+
+
 def _is_number(text: str) -> bool:
     try:
         return abs(float(text)) < inf
@@ -203,8 +209,11 @@ PATTERNS: dict[str, Claim] = {
             enough=3,
         ),
     ),
-    "kubernetes": keys(
-        '"apiVersion"', '"kind"', '"items"', '"Pod"', '"creationTimestamp"', enough=4
+    "kubernetes": either(
+        keys('"apiVersion"', '"kind"', '"items"', '"Pod"', '"creationTimestamp"', enough=4),
+        keys('"apiVersion"', '"kind"', '"items"', '"Workload"', '"podSets"', enough=5),
+        keys('"rawObjects"', '"schedulerParams"', enough=2),
+        _kubectl_yaml,
     ),
     "rota-log": _rota_log,
 }

@@ -21,6 +21,7 @@ from rota.metrics.history import OVER, OVERHEAD, RUNS, TERMINAL
 from rota.report.data import Log
 
 if TYPE_CHECKING:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import SpanContext
@@ -29,8 +30,8 @@ NANO = 1_000_000_000
 BATCH = 512
 MOST_LINKS = 1_000_000  # of a decision: every job that it changed
 TRACES = "/v1/traces"
-_FAILED = (Record.FAILED, Record.TIMEOUT, Record.REJECTED)
-_DECIDED = (Record.START, Record.STOP, Record.MOVE)
+FAILED = (Record.FAILED, Record.TIMEOUT, Record.REJECTED)
+DECIDED = (Record.START, Record.STOP, Record.MOVE)
 
 
 def send_spans(log: Log, endpoint: str, epoch_unix: float) -> int:
@@ -44,16 +45,21 @@ def send_spans(log: Log, endpoint: str, epoch_unix: float) -> int:
     Returns:
         How many spans were sent.
     """
+    exporter = otlp_exporter(endpoint)
+    try:
+        return export_spans(log, exporter, epoch_unix, endpoint)
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+def otlp_exporter(endpoint: str) -> "OTLPSpanExporter":
+    """Who sends spans there; `/v1/traces` is added where it is missing."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as error:
         raise OptionError(f"spans need OpenTelemetry: {install('otel')}") from error
     where = endpoint.rstrip("/")
-    exporter = OTLPSpanExporter(endpoint=where if where.endswith(TRACES) else where + TRACES)
-    try:
-        return export_spans(log, exporter, epoch_unix, endpoint)
-    finally:
-        exporter.shutdown()  # type: ignore[no-untyped-call]
+    return OTLPSpanExporter(endpoint=where if where.endswith(TRACES) else where + TRACES)
 
 
 def export_spans(log: Log, exporter: "SpanExporter", epoch_unix: float, where: str) -> int:
@@ -107,7 +113,7 @@ class JobSpans:
         for job in range(len(self._history.actors)):
             self._job(job)
             yield from self._taken()
-        rows = self._history.only(*_DECIDED)
+        rows = self._history.only(*DECIDED)
         for time_s, group in groupby(rows, key=lambda row: row.time_s):
             self._decision(time_s, [(row.event, row.job) for row in group])
             yield from self._taken()
@@ -137,7 +143,7 @@ class JobSpans:
         kind = "job" if owner == slot else "task"
         root = self._start(f"{kind} {name}", float(history.from_s[first]), told)
         self._jobs[int(history.actors[slot])] = root.get_span_context()
-        if history.kind[last] in _FAILED:
+        if history.kind[last] in FAILED:
             root.set_status(Status(StatusCode.ERROR, history.text(int(history.row[last])) or state))
         inside = set_span_in_context(root)
         for span in range(first, last + 1):
@@ -161,7 +167,7 @@ class JobSpans:
         from opentelemetry.trace import Link
 
         told = {
-            f"rota.{LABELS[kind]}": sum(event == kind for event, _ in changes) for kind in _DECIDED
+            f"rota.{LABELS[kind]}": sum(event == kind for event, _ in changes) for kind in DECIDED
         }
         links = [Link(self._jobs[job], {"rota.change": LABELS[event]}) for event, job in changes]
         self._start("decision", time_s, told, links=links).end(self._ns(time_s))

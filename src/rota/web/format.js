@@ -206,6 +206,7 @@ export const REASONS = {
   backoff: "it failed, and is tried again after a while",
   maintenance: "it would not end before the maintenance of nodes that it needs",
   reserved: "it would not end before nodes that it needs are reserved for others",
+  memory: "there are GPUs for it, but too little of their memory is free",
   array: "as many of its array as may are in the queue or run",
   overhead: "it is being started, stopped or moved",
   down: "its nodes failed",

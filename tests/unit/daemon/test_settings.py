@@ -57,7 +57,7 @@ def test_an_empty_file_says_nothing(tmp_path):
         ("[1]\n", "write `key: value` lines"),
         ("a: [\n", "not valid YAML"),
         ("listen: '7842'\n", "write HOST:PORT"),
-        ("backend: mesos\n", "write local, slurm, kubernetes, pretend"),
+        ("backend: mesos\n", "write local, slurm, kubernetes, ray, pretend"),
         ("local: {silent_s: 9, lost_s: 5}\n", "0 < silent_s < lost_s"),
     ],
 )

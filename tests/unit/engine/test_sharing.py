@@ -12,7 +12,15 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.plan import ExplicitPlan
 from rota.core.policy import DecidePolicy
 from rota.core.resources import ResourceKind
-from rota.core.sharing import GPU_MEM, LIMIT, MIG_TABLES, GpuPart, conflict, read_layout
+from rota.core.sharing import (
+    GPU_MEM,
+    LIMIT,
+    MIG_TABLES,
+    GpuPart,
+    conflict,
+    mig_profiles,
+    read_layout,
+)
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
@@ -23,6 +31,7 @@ from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
 from rota.engine.source import WorkloadSource
 from rota.metrics.ledger import fold_ledger
+from rota.metrics.story import Stories
 from rota.models.costs import Custom, FixedParams, Zero
 from rota.models.rates import Sharing, SharingParams
 from rota.models.tables import PairRates, PairsParams, combined
@@ -190,6 +199,42 @@ def test_what_nobody_declared_is_an_error():
         build(strange, [job("a", 1, 10)], [NodeSpec("n", 1)]).run()
 
 
+def reasons(made, name):
+    """Why a job waited, in the order of the log."""
+    made.run()
+    stories = Stories(made.log.frame())
+    told = stories.tell(stories.ids.index(name))
+    return {part.reason: part.seconds for part in told.parts}, told
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "srtf", "easy"])
+def test_who_lacks_only_gpu_memory_is_told_so(policy):
+    nodes = [NodeSpec("n", 1, gpu_mem_gib=80)]
+    jobs = [job("a", 0.5, 10, gpu_mem_gib=50), job("b", 0.25, 10, gpu_mem_gib=50)]
+    found, told = reasons(build(make_policy(policy), jobs, nodes), "b")
+    assert found == {"memory": 10.0}
+    assert "for want of GPU memory (0.25 GPUs, 50 GiB of each GPU's memory)" in told.text
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "olympian", "salus", "kubeshare"])
+def test_memory_is_the_reason_as_long_as_memory_is_what_lacks(policy):
+    mode = {"fifo-skip": "fraction", "kubeshare": "fraction"}.get(policy, "timeslice")
+    nodes = [NodeSpec("n", 1, gpu_mem_gib=80, sharing=mode)]
+    jobs = [job("a", 0.5, 10, gpu_mem_gib=50), job("b", 0.5, 10, gpu_mem_gib=50)]
+    if mode == "timeslice":  # more compute than there is may be given away, but no memory
+        jobs.append(job("c", 0.75, 10, gpu_mem_gib=20))
+    found, _ = reasons(build(make_policy(policy), jobs, nodes), "b")
+    assert set(found) == {"memory"}
+
+
+def test_compute_that_is_short_is_not_called_memory():
+    nodes = [NodeSpec("n", 1, gpu_mem_gib=80, sharing="fraction")]
+    jobs = [job("a", 0.75, 10, gpu_mem_gib=10), job("b", 0.5, 10, gpu_mem_gib=10)]
+    for policy in ("fifo-skip", "kubeshare"):
+        found, _ = reasons(build(make_policy(policy), jobs, nodes), "b")
+        assert set(found) == {"capacity"}
+
+
 @pytest.mark.parametrize("mode", ["", "fraction", "timeslice", "mps"])
 def test_two_jobs_of_99_gib_are_not_on_one_gpu(mode):
     nodes = [NodeSpec("n", 1, gpu_mem_gib=100, sharing=mode)]
@@ -301,12 +346,36 @@ def test_a_gpu_is_divided_anew_only_when_it_is_empty():
 def test_the_table_of_the_a100():
     starts = {profile.name: profile.starts for profile in MIG_TABLES["a100-40gb"]}
     assert starts == {
-        "1g.5gb": (0, 1, 2, 3, 4, 5, 6), "2g.10gb": (0, 2, 4), "3g.20gb": (0, 4),
-        "4g.20gb": (0,), "7g.40gb": (0,),
+        "1g.5gb": (0, 1, 2, 3, 4, 5, 6), "1g.10gb": (0, 2, 4, 6), "2g.10gb": (0, 2, 4),
+        "3g.20gb": (0, 4), "4g.20gb": (0,), "7g.40gb": (0,),
+    }  # fmt: skip
+    larger = {profile.name: profile.starts for profile in MIG_TABLES["a100-80gb"]}
+    assert larger == {
+        "1g.10gb": (0, 1, 2, 3, 4, 5, 6), "1g.20gb": (0, 2, 4, 6), "2g.20gb": (0, 2, 4),
+        "3g.40gb": (0, 4), "4g.40gb": (0,), "7g.80gb": (0,),
     }  # fmt: skip
     assert len(read_layout("+".join(f"1g.5gb@{i}" for i in range(7)), "a100")) == 7
-    with pytest.raises(ClusterSpecError, match="k80"):
-        Topology([NodeSpec("n", 1, "k80", sharing="mig")])
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "profile"),
+    [
+        ("a100", "1g.5gb"), ("A100", "1g.5gb"), ("a100-40gb", "1g.5gb"), ("a100-80gb", "1g.10gb"),
+        ("h100", "1g.10gb"), ("h100-80gb", "1g.10gb"), ("a100-sxm4-40gb", "1g.5gb"),
+        ("NVIDIA-A100-SXM4-80GB", "1g.10gb"), ("h100-80gb-hbm3", "1g.10gb"),
+        ("nvidia-h100-pcie", "1g.10gb"),
+    ],
+)  # fmt: skip
+def test_types_as_machines_tell_them(gpu_type, profile):
+    assert mig_profiles(gpu_type)[0].name == profile
+
+
+@pytest.mark.parametrize("gpu_type", ["k80", "", "ga100", "a1000", "h100-40gb", "a100-20gb"])
+def test_what_cannot_be_divided_is_named(gpu_type):
+    with pytest.raises(ClusterSpecError, match=r"node 'n': sharing is mig: .*a100-40gb") as error:
+        Topology([NodeSpec("n", 1, gpu_type, sharing="mig")])
+    assert (repr(gpu_type) if gpu_type else "give gpu_type") in str(error.value)
+    Topology([NodeSpec("g", 1, "a100", sharing="mig"), NodeSpec("c", 0, cpus=4, sharing="mig")])
 
 
 # --- other kinds ----------------------------------------------------------------------------------

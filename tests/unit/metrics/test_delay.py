@@ -34,7 +34,7 @@ def test_the_reasons_are_the_public_ones():
     assert REASONS == (
         "order", "capacity", "fragmentation", "quota", "gang", "constraint", "admission",
         "dependency", "overhead", "down", "unknown", "backoff", "array",
-        "maintenance", "reserved",
+        "maintenance", "reserved", "memory",
     )  # fmt: skip
 
 

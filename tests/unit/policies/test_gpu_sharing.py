@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_sharing import ends, engine, job, running
+from rota.core import sharing
+from rota.core.errors import InvariantError
 from rota.core.sharing import (
     ALONE,
     APART,
@@ -22,7 +24,7 @@ from rota.core.sharing import (
 from rota.core.topology import NodeSpec
 from rota.models.costs import Custom, FixedParams
 from rota.policies.mig_pack import divided_for, packed
-from rota.testing.naive import NaiveSharer, naive_turns
+from rota.testing.naive import NaiveSharer, naive_sharing
 
 SLICED = [NodeSpec("n", 1, gpu_mem_gib=40, sharing="timeslice")]
 
@@ -53,7 +55,7 @@ jobs = st.lists(
 SHARING = [
     "salus:inside=fifo", "salus:inside=srtf", "salus:inside=fair", "salus:inside=pack",
     "olympian", "olympian:slices=weighted", "olympian:slices=priority", "kubeshare", "mig-pack",
-    "antman", "pooled", "fifo-skip", "srtf", "drf",
+    "antman", "pooled", "gandiva", "fifo-skip", "srtf", "drf",
 ]  # fmt: skip
 
 
@@ -109,35 +111,82 @@ def test_salus_waits_for_memory_and_packs_the_fullest():
 
 # --- against the naive engine ---------------------------------------------------------------------
 
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 5), st.integers(0, 40)),
-        min_size=1,
-        max_size=8,
-    )
+MODES = ["", "exclusive", "fraction", "timeslice", "mps"]
+sharers = st.lists(
+    st.builds(
+        NaiveSharer,
+        submit_s=st.integers(0, 60).map(float),
+        work=st.integers(1, 60).map(float),
+        weight=st.integers(1, 5).map(float),
+        mem_gib=st.integers(0, 20).map(float),
+        gpus=st.sampled_from([0.125, 0.25, 0.5, 1.0, 1.0]),
+        step_gib=st.integers(0, 20).map(float),
+        uses=st.sampled_from([0.25, 0.5, 1.0]),
+    ),
+    min_size=1,
+    max_size=9,
 )
-@settings(deadline=None)
-def test_turns_are_those_of_the_naive_engine(asked):
+
+
+def by_engine(policy, asked, nodes):
     submitted = [
         job(
-            f"j{i}", 1, float(work), at=float(at), gpu_mem_gib=float(mem), spec={"priority": weight}
+            f"j{i}", each.gpus, each.work, at=each.submit_s, demand={"compute": each.uses},
+            gpu_mem_gib=each.mem_gib + each.step_gib, gpu_mem_step_gib=each.step_gib,
+            spec={"priority": int(each.weight)},
         )
-        for i, (at, work, weight, mem) in enumerate(asked)
-    ]
-    for policy, weighted in (
-        ("olympian:slices=weighted,sharers=0", True),
-        ("salus:inside=fair", False),
-    ):
-        naive = naive_turns(
-            [
-                NaiveSharer(at, work, weight if weighted else 1, mem)
-                for at, work, weight, mem in asked
-            ],
-            40.0,
-        )
-        done = ends(engine(policy, submitted, SLICED))
-        assert [done[f"j{i}"] for i in range(len(asked))] == pytest.approx(naive)
+        for i, each in enumerate(asked)
+    ]  # fmt: skip
+    done = ends(engine(policy, submitted, nodes))
+    return [done[f"j{i}"] for i in range(len(asked))]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(asked=sharers, gpus=st.integers(1, 3))
+@settings(deadline=None)
+def test_shared_gpus_are_those_of_the_naive_engine(mode, asked, gpus):
+    machine = [NodeSpec("n", gpus, gpu_mem_gib=40, sharing=mode)]
+    fair = [each._replace(weight=0.0) for each in asked]
+    naive = naive_sharing(fair, gpus, mode, 40.0)
+    assert by_engine("olympian:sharers=0", fair, machine) == pytest.approx(naive)
+    naive = naive_sharing(asked, gpus, mode, 40.0)
+    weighted = by_engine("olympian:slices=weighted,sharers=0", asked, machine)
+    assert weighted == pytest.approx(naive)
+
+
+@given(asked=sharers)
+@settings(deadline=None)
+def test_lanes_are_those_of_the_naive_engine(asked):
+    fair = [each._replace(weight=0.0, gpus=1.0) for each in asked]
+    naive = naive_sharing(fair, 1, "timeslice", 40.0)
+    assert by_engine("salus:inside=fair", fair, SLICED) == pytest.approx(naive)
+
+
+@pytest.mark.parametrize(
+    ("part", "mem_gib", "instances"),
+    [(1 / 7, 5, 7), (0.1, 10, 4), (2 / 7, 10, 3), (3 / 7, 20, 2), (0.5, 20, 1), (0.5, 40, 1)],
+)
+@given(asked=sharers, gpus=st.integers(1, 2))
+@settings(deadline=None)
+def test_instances_are_those_of_the_naive_engine(part, mem_gib, instances, asked, gpus):
+    """Equal jobs, each with an instance: as many GPUs for one job each as there are instances."""
+    alike = [each._replace(gpus=part, mem_gib=float(mem_gib), step_gib=0.0) for each in asked]
+    naive = naive_sharing(alike, gpus * instances, "exclusive", 40.0)
+    machine = [NodeSpec("n", gpus, "a100", gpu_mem_gib=40, sharing="mig")]
+    assert by_engine("mig-pack", alike, machine) == pytest.approx(naive)
+
+
+@pytest.mark.parametrize("mode", ["fraction", "timeslice", "mps"])
+def test_a_rule_that_forgets_what_steps_need_differs(monkeypatch, mode):
+    """A planted mistake is seen by the naive engine, and by the invariants."""
+    monkeypatch.setattr(sharing, "memory_needed", lambda _, parts: sum(p.mem_gib for p in parts))
+    asked = [NaiveSharer(0.0, 10.0, mem_gib=10.0, gpus=0.5, step_gib=25.0) for _ in range(2)]
+    if mode == "timeslice":
+        asked = [each._replace(mem_gib=15.0, step_gib=20.0) for each in asked]
+    machine = [NodeSpec("n", 1, gpu_mem_gib=40, sharing=mode)]
+    with pytest.raises(InvariantError, match="of its memory are given away"):
+        by_engine("olympian:sharers=0", asked, machine)
+    assert naive_sharing(asked, 1, mode, 40.0) == [10.0, 20.0]
 
 
 # --- olympian -------------------------------------------------------------------------------------
@@ -263,7 +312,7 @@ GOOD = [NodeSpec("n", 4, "a100", gpu_mem_gib=40, sharing="mig")]
 
 def all_layouts():
     """Numbers of instances by profile of every layout that the table allows."""
-    found = {(0, 0, 0, 0, 0)}
+    found = {(0,) * len(A100)}
     edge = {frozenset()}
     while edge:
         following = set()

@@ -3,9 +3,11 @@
 import importlib.util
 import re
 import shutil
+import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from rota.core.errors import OutputError
@@ -105,6 +107,16 @@ def test_ffmpeg_gets_all_frames(run, tmp_path, monkeypatch):
     told = write_movie([run], tmp_path / "film.mp4", seconds=1.0, fps=3).read_text()
     wide, high = map(int, re.search(r"(\d+)x(\d+)", told).groups())
     assert int(told.rpartition(" ")[2]) == 3 * wide * high * 3
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg: apt install ffmpeg")
+def test_ffmpeg_makes_a_film_that_can_be_read(run, tmp_path):
+    made = write_movie([run], tmp_path / "film.mp4", seconds=2.0, fps=4)
+    decode = ["ffmpeg", "-v", "error", "-i", made, "-f", "rawvideo", "-pix_fmt", "gray", "-"]
+    pixels = subprocess.run(decode, check=True, capture_output=True).stdout
+    frames = np.frombuffer(pixels, dtype=np.uint8).reshape(8, -1, movie.WIDTH)
+    assert len({frame.tobytes() for frame in frames}) > 4, "it moves"
+    assert frames.std() > 10, "there is something to see"
 
 
 def test_a_failure_of_ffmpeg_is_told(run, tmp_path, monkeypatch):

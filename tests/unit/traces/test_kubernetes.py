@@ -1,8 +1,10 @@
 """Lists of pods: a test per quirk, on pods that we made up."""
 
 import json
+import zipfile
 
 import pytest
+import yaml
 
 from rota.core.errors import ClusterSpecError, TraceError
 from rota.core.kubernetes import quantity
@@ -225,7 +227,7 @@ def test_events_tell_when_a_pod_was_scheduled(read, tmp_path):
     }  # fmt: skip
     imported = read(silent, event)
     assert imported.observed.frame["start_s"].to_list() == [25.0]
-    assert imported.quality.dropped == {"not a pod": 1}
+    assert imported.quality.dropped == {"not a pod, but a Event": 1}
     file = tmp_path / "events.json"
     file.write_text(json.dumps({"items": [event]}))
     assert read(silent, events=str(file)).observed.frame["start_s"].to_list() == [25.0]
@@ -275,8 +277,7 @@ def test_the_format_is_recognised(tmp_path):
 @pytest.mark.parametrize(
     ("kinds", "list_kind", "says"),
     [
-        (["Workload"] * 2, "List", "holds 2 Workload, no pods"),
-        (["Job", "Workload", "Job"], "List", "holds 2 Job and 1 Workload, no pods"),
+        (["Job", "Deployment", "Job"], "List", "holds 2 Job and 1 Deployment, no pods"),
         ([None, None], "JobList", "holds 2 Job, no pods"),
         (["Node"], "List", "the nodes belong to the option nodes="),
         (["Event"], "List", "the events belong to the option events="),
@@ -293,3 +294,103 @@ def test_lists_of_other_things_are_refused_with_the_command_for_pods(
     with pytest.raises(TraceError, match=r"kubectl get pods --all-namespaces -o json") as told:
         FORMAT.load(path, {})
     assert says in str(told.value)
+
+
+# --- Kueue and KAI --------------------------------------------------------------------------------
+
+
+def workload(name, count=2, gpus=4, *, start=None, end=None, evicted=False, nodes=None, **ended):
+    told = {"Admitted": start, "Finished": end, "Evicted": 5 if evicted else None}
+    given = {"name": "main", "count": count}
+    if nodes:
+        given["topologyAssignment"] = {
+            "levels": ["rack", "kubernetes.io/hostname"],
+            "domains": [{"values": ["r1", node], "count": many} for node, many in nodes.items()],
+        }
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": at(time_s), "reason": "x"} | (
+            ended if kind == "Finished" else {})
+        for kind, time_s in told.items() if time_s is not None
+    ]  # fmt: skip
+    container = {"resources": {"requests": {"nvidia.com/gpu": str(gpus), "cpu": "1"}}}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload",
+        "metadata": {"name": name, "namespace": "lab", "creationTimestamp": at(0),
+                     "ownerReferences": [{"kind": "Job", "name": name}]},
+        "spec": {"queueName": "team", "priority": 7, "podSets": [
+            {"name": "main", "count": count, "template": {"spec": {"containers": [container]}}}]},
+        "status": {"conditions": conditions, "admission": {"podSetAssignments": [given]}},
+    }  # fmt: skip
+
+
+def test_workloads_of_kueue_run_from_admission_to_end(read):
+    quota = {"name": "nvidia.com/gpu", "nominalQuota": "8"}
+    queue = {"kind": "ClusterQueue", "metadata": {"name": "big"}, "spec": {
+        "resourceGroups": [{"flavors": [{"name": "a100", "resources": [quota]}]}]}}  # fmt: skip
+    imported = read(
+        workload("a", start=10, end=70, nodes={"n1": 1, "n2": 1}),
+        workload("b", 1, start=20, end=30, reason="Failed"),
+        workload("c", 1, start=40, evicted=True),
+        workload("never"),
+        queue, {"kind": "Cohort"}, {"kind": "Topology"},
+    )  # fmt: skip
+    assert sorted(jobs(imported, "num_gpus", "duration_s", "vc")) == [
+        ("lab/a", 8.0, 60.0, "team"), ("lab/b", 4.0, 10.0, "team"), ("lab/c", 4.0, 30.0, "team"),
+    ]  # fmt: skip
+    seen = imported.observed.frame.sort("start_s")
+    assert seen["start_s"].to_list() == [10.0, 20.0, 40.0]
+    assert seen["state"].to_list() == ["done", "failed", "running"]
+    assert seen["nodes"].to_list()[0] == ["n1", "n2"]
+    assert imported.quality.dropped == {
+        "Workload that was never admitted": 1, "not a pod, but a ClusterQueue": 1,
+        "not a pod, but a Cohort": 1, "not a pod, but a Topology": 1,
+    }  # fmt: skip
+    assert next(iter(imported.quality.repaired.items()))[1] == 1
+    notes = " ".join(imported.notes)
+    assert "1 ClusterQueue: their quotas of GPUs (big=8) are not in force" in notes
+    assert "1 Cohort" in notes
+    assert "1 Topology" in notes
+
+
+def test_pods_of_workloads_win(read):
+    imported = read(pod("a"), workload("w", start=1, end=2))
+    assert [job.id for job in imported.workload.specs] == ["lab/a"]
+    assert imported.quality.dropped == {"not a pod, but a Workload": 1}
+
+
+NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+
+
+def test_the_snapshot_of_kai_is_a_zip_with_pods_and_nodes(tmp_path):
+    bare = {key: value for key, value in pod("a").items() if key not in ("kind", "apiVersion")}
+    raw = {
+        "pods": [bare],
+        "nodes": [NODE],
+        "queues": [{}, {}],
+        "configMaps": [{}],
+        "csiDrivers": None,
+    }
+    path = tmp_path / "snapshot.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        content = {"config": {}, "schedulerParams": {}, "rawObjects": raw}
+        packed.writestr("snapshot.json", json.dumps(content))
+    assert FORMAT.recognises(first_look(path)) == 1.0
+    imported = FORMAT.load(path, {})
+    assert [job.id for job in imported.workload.specs] == ["lab/a"]
+    assert [(node.name, node.gpus) for node in imported.cluster] == [("n1", 8)]
+    assert imported.quality.dropped == {
+        "not a pod, but a Node": 1, "not a pod, but a Queue": 2, "not a pod, but a configMaps": 1,
+    }  # fmt: skip
+
+
+def test_yaml_of_kubectl_is_read_as_json_is(tmp_path):
+    path = tmp_path / "pods.yaml"
+    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("a"), {**NODE, "kind": "Node"}]}
+    path.write_text(yaml.safe_dump(listed) + "---\n" + yaml.safe_dump(pod("b")))
+    assert FORMAT.recognises(first_look(path)) == 1.0
+    imported = FORMAT.load(path, {})
+    assert [job.id for job in imported.workload.specs] == ["lab/a", "lab/b"]
+    assert [node.name for node in imported.cluster] == ["n1"]
+    path.write_text("apiVersion: [v1\n")
+    with pytest.raises(TraceError, match="kubectl get"):
+        FORMAT.load(path, {})

@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.traces.read import read_workload
+from rota.traces.read import read_trace, read_workload
 from rota.traces.synth.generate import KINDS, generate
 from rota.traces.write import write_workload
 from trace_readers import quoted
@@ -316,3 +316,15 @@ def test_both_parsers_refuse_the_same(trace, row):
 def test_a_row_that_is_too_short_is_refused_though_its_last_cell_is_optional(trace):
     message = problem(trace(f"{HEADER},cpus\n1,0,1,9,4\n2,0,1,9\n"))
     assert message.startswith("line 3: has 4 fields but the header has 5: complete the line")
+
+
+def test_a_demand_of_an_unknown_kind_is_refused_with_a_suggestion(tmp_path):
+    path = tmp_path / "jobs.csv"
+    head = "job_id,submit_s,num_gpus,duration_s,demand\n"
+    path.write_text(head + "a,0,1,10,compute=0.5;memory=0.2;pcie=0.1\n")
+    assert read_trace(path, "csv").jobs["demand"].to_list() == [
+        '{"compute":0.5,"memory":0.2,"pcie":0.1}'
+    ]
+    path.write_text(head + "a,0,1,10,compute=0.5\nb,0,1,10,computer=0.5\n")
+    with pytest.raises(TraceError, match=r"line 3, column 'demand'.*'computer'.*mean 'compute'"):
+        read_trace(path, "csv")

@@ -19,10 +19,16 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from rota.cli.app import run
 from rota.core.errors import ClusterError
+from rota.core.eventlog import EventLog
+from rota.core.log import LABELS
 from rota.metrics import read_history
 from rota.metrics.history import RUNS
+from rota.study.config import RunConfig
+from rota.study.run import simulate
+from rota.tracing.live_spans import LiveSpans, stream_spans
 from rota.tracing.perfetto import write_perfetto
 from rota.tracing.spans import export_spans
+from rota.wire import Event
 from shared_data import shared
 
 NANO = 1_000_000_000
@@ -186,6 +192,117 @@ def test_spans_that_a_collector_refuses_are_an_error(preempted):
 
     with pytest.raises(ClusterError, match="took 0 spans"):
         export_spans(log_of(preempted), Refuses(), 0.0, "http://collector")
+
+
+def events_of(log, epoch_unix=1_700_000_000.0):
+    """The rows of a log as a daemon tells them."""
+    for number, row in enumerate(EventLog(log), 1):
+        yield Event(
+            number=number, time_s=row.time_s, at=epoch_unix + row.time_s, event=LABELS[row.event],
+            job=str(row.job) if row.job >= 0 else None, ref=row.ref, other=row.other,
+            value=row.value, text=row.text,
+        )  # fmt: skip
+
+
+def seen(spans):
+    """What spans say, without their ids: those of one job have one number."""
+    names = {span.context.trace_id: span.name for span in spans if span.parent is None}
+    return sorted(
+        (
+            names[span.context.trace_id], span.name, span.start_time, span.end_time,
+            sorted(span.attributes.items()), span.status.status_code.name,
+            sorted((names[each.context.trace_id], *each.attributes.values())
+                   for each in span.links),
+        )
+        for span in spans
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory):
+    """Return the log of a run with failures of nodes, preemptions and starts that cost time."""
+    place = tmp_path_factory.mktemp("run")
+    lines = [f"{i},{i * 37},{(1, 2, 4, 8)[i % 4]},{60 + i * 97 % 900},t{i % 3}" for i in range(60)]
+    (place / "jobs.csv").write_text("\n".join([JOBS.splitlines()[0], *lines]) + "\n")
+    config = RunConfig(
+        trace=str(place / "jobs.csv"), cluster="4x4", policy="las:limits=100/400",
+        costs="pollux30", mtbf=0.5, mttr=0.1,
+    )  # fmt: skip
+    return simulate(config).log
+
+
+def test_spans_that_are_streamed_are_those_of_the_whole_log(preempted, troubled):
+    for log in (log_of(preempted), troubled):
+        whole, live = InMemorySpanExporter(), InMemorySpanExporter()
+        count = export_spans(log, whole, 1_700_000_000.0, "memory")
+        told = []
+        stream_spans(events_of(log), live, "memory", told.append)
+        assert seen(live.get_finished_spans()) == seen(whole.get_finished_spans())
+        assert told[-1] == count
+
+
+def test_a_span_is_sent_when_its_part_ends(preempted):
+    sent = []
+
+    class Counted(InMemorySpanExporter):
+        def export(self, spans):
+            sent.append((number, [span.name for span in spans]))
+            return SpanExportResult.SUCCESS
+
+    number = 0
+
+    def rows():
+        nonlocal number
+        for event in events_of(log_of(preempted)):
+            number = event.number
+            yield event
+
+    stream_spans(rows(), Counted(), "memory", lambda _: None, clock=lambda: 0.0)
+    order = [name for _, names in sent for name in names]
+    assert order.index("running") < order.index("job short"), "parts come before the end"
+    assert len({row for row, _ in sent}) > 5, "with the rows, not at the end"
+
+    sent.clear()
+    stream_spans(rows(), Counted(), "memory", lambda _: None, clock=lambda: 1e12)
+    assert len(sent) == 1, "what is old is gathered"
+
+
+def test_who_follows_again_sends_the_same_spans(preempted):
+    found = []
+    for _ in range(2):
+        memory = InMemorySpanExporter()
+        stream_spans(events_of(log_of(preempted)), memory, "memory", lambda _: None)
+        spans = memory.get_finished_spans()
+        found.append([(span.context.trace_id, span.context.span_id) for span in spans])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0])
+
+
+def test_a_row_that_nobody_saw_in_time_has_its_own():
+    spans = LiveSpans()
+    rows = [
+        (1.0, "submit", "1", 0, 0, 1.0, "a"), (3.0, "start", "1", 0, 0, 3.0, None),
+        (9.0, "late", None, -1, -1, 7.0, None), (9.0, "failed", "1", -1, -1, 0.0, "exit 3"),
+    ]  # fmt: skip
+    for number, (time_s, kind, job, ref, other, value, text) in enumerate(rows, 1):
+        spans.row(
+            Event(number=number, time_s=time_s, at=100 + time_s, event=kind, job=job, ref=ref,
+                  other=other, value=value, text=text)
+        )  # fmt: skip
+    waiting, decision, running, job = spans.taken()
+    assert [waiting.name, running.name, job.name] == ["waiting", "running", "job a"]
+    assert decision.name == "decision", "told with the next instant"
+    assert [job.start_time, running.end_time, job.end_time] == [101 * NANO, 107 * NANO, 107 * NANO]
+    assert (job.status.status_code.name, job.status.description) == ("ERROR", "exit 3")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--follow"], ["--follow", "--otel", "u", "-o", "d"], ["d", "--follow", "--otel", "u"]],
+)
+def test_following_is_about_a_daemon_and_a_collector(words, capsys):
+    assert run(["export", *words]) == 2
+    assert "--follow" in capsys.readouterr().err
 
 
 def test_spans_arrive_at_a_collector(preempted, capsys):

@@ -5,7 +5,6 @@ where the server has an authority, else a token (`node.token`).
 """
 
 import base64
-import os
 import ssl
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -20,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from rota.core.errors import InputError
 from rota.core.membership import Membership
+from rota.live.files import replace_file
 
 RENEW_AT = 2 / 3  # of the life of a certificate
 
@@ -122,15 +122,3 @@ class AgentIdentity:
 def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
     """A private key as it is kept in a file."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def replace_file(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write all of a file or nothing; `private`: only its owner can read it."""
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    mode = 0o600 if private else 0o644
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

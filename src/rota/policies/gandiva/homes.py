@@ -57,16 +57,23 @@ class Homes:
 
     def free(self, node: Vertex, job: Job | None = None) -> list[int]:
         """GPUs of a server on which nobody lives, or parts of others that the job may have."""
-        empty = [device for device in self.devices(node) if not self._taken(device)]
+        devices = self.devices(node) if job is None else self._suiting(node, job)
+        empty = [device for device in devices if not self._taken(device)]
         if job is None or job.gpus >= 1:
             return empty
         part = part_for(job)
         shared = [
-            device
-            for device in self.devices(node)
-            if self._taken(device) and self._has_part(device, part)
+            device for device in devices if self._taken(device) and self._has_part(device, part)
         ]
         return shared + empty
+
+    def _suiting(self, node: Vertex, job: Job) -> list[int]:
+        """The GPUs of a server that could be the job's if nobody else were there."""
+        devices, wanted = self.devices(node), job.shape.gpu_mem_gib
+        if not wanted and (job.gpus >= 1 or not self._topology.shared):
+            return devices
+        part = part_for(job)
+        return [device for device in devices if self.together(device, part)]
 
     def _taken(self, device: int) -> bool:
         return bool(self.living.get(device)) or bool(self._gpus[device].parts)
@@ -176,7 +183,7 @@ class Homes:
         rooms = [
             (len(room), self._strangeness(node, count), number, room)
             for number, node in enumerate(self.servers(job))
-            for room in [self.free(node)]
+            for room in [self.free(node, job)]
             if node is not but and count <= len(room) < than and not self.crowded(node)
         ]
         return tuple(min(rooms)[3][:count]) if rooms else None
@@ -195,7 +202,7 @@ class Homes:
 
     def _spread(self, job: Job, parts: Sequence[int]) -> Home | None:
         """One server for each part, the fullest that suffice."""
-        rooms = sorted((self.free(node) for node in self.servers(job)), key=len)
+        rooms = sorted((self.free(node, job) for node in self.servers(job)), key=len)
         home: list[int] = []
         for part in parts:
             room = next((room for room in rooms if len(room) >= part), None)
@@ -212,12 +219,12 @@ class Homes:
             node
             for node in self.servers(job)
             if self.labels.get(node.id) == count
-            and len(self.devices(node)) >= count
+            and len(self._suiting(node, job)) >= count
             and self.load(node) + count / node.gpus <= most
         ]
         if not fitting or job.shape.apart or job.gpus < 1:
             return None
         node = min(fitting, key=self.load)
-        devices = self.devices(node)
+        devices = self._suiting(node, job)
         devices.sort(key=lambda device: len(self.living.get(device, ())))  # stable
         return tuple(sorted(devices[:count]))

@@ -243,7 +243,7 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
     def _make_room(self, job: Job, view: View, homes: Homes) -> None:
         """Move others together until there is a server for it."""
         count = gpus_needed(job)
-        free = sum(len(homes.free(node)) for node in homes.servers(job))
+        free = sum(len(homes.free(node, job)) for node in homes.servers(job))
         if job.shape.apart or free < count or homes.find(job) is not None:
             return
         servers = [node for node in homes.servers(job) if not homes.crowded(node)]
@@ -252,13 +252,13 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
                 continue
             before = dict(homes.of)
             for other in self._movable(node, view, homes):
-                if len(homes.free(node)) >= count:
+                if len(homes.free(node, job)) >= count:
                     break
                 home = homes.fuller(other, than=node.gpus + 1, but=node)
                 if home is not None:
                     homes.enter(other, home)
-            if len(homes.free(node)) >= count:
-                homes.enter(job, homes.free(node)[:count])
+            if len(homes.free(node, job)) >= count:
+                homes.enter(job, homes.free(node, job)[:count])
                 return
             for index, home in before.items():
                 if homes.of[index] != home:
@@ -269,9 +269,10 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
         for node in homes.nodes:
             for index in homes.on(node):
                 job, home = view.active[index], homes.of[index]
-                size = job.size_within(len(home) + len(homes.free(node)))
-                if size > len(home) and job.gpus >= 1 and index not in self.state.pairs:
-                    homes.enter(job, (*home, *homes.free(node)[: int(size) - len(home)]))
+                more = homes.free(node, job) if job.gpus >= 1 else []
+                size = job.size_within(len(home) + len(more))
+                if size > len(home) and index not in self.state.pairs:
+                    homes.enter(job, (*home, *more[: int(size) - len(home)]))
 
     @staticmethod
     def _shrink(view: View, homes: Homes) -> None:

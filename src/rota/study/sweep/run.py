@@ -74,6 +74,7 @@ class SweepRecord(msgspec.Struct, frozen=True):
     keep: str
     spec: Any
     cells: list[PlannedCell]
+    command: list[str] = []
 
 
 class SweepOutcome(msgspec.Struct, frozen=True):
@@ -177,6 +178,7 @@ def make_record(plan: SweepPlan) -> SweepRecord:
         keep=spec.keep,
         spec=spec.source.data,
         cells=cells,
+        command=plan.tasks[0].command if plan.tasks else [],
     )
 
 

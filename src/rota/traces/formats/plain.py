@@ -22,6 +22,7 @@ submission. An empty optional cell means "not given". `num_gpus` is a whole numb
 is more often a mistake than a job. Rows may be in any order; the workload keeps theirs.
 """
 
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import inf
 from pathlib import Path
@@ -30,6 +31,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rota.core.errors import TraceError
+from rota.core.registry import unknown
+from rota.core.spec import DEMANDS
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.schema import DEPENDENCIES, as_json
@@ -115,9 +118,10 @@ class PlainCsv(Reader):
                 if column.whole and column.name in frame
             ),
         )
-        for name, most in (("resources", inf), ("demand", 1.0)):
+        kinds: Sequence[str]
+        for name, most, kinds in (("resources", inf, ()), ("demand", 1.0, DEMANDS)):
             if name in frame:
-                cells = _amounts(table, frame, name, most)
+                cells = _amounts(table, frame, name, most, kinds)
                 frame = frame.with_columns(pl.Series(name, cells, dtype=pl.String))
         if "sizes" in frame:
             frame = frame.with_columns(pl.Series("sizes", _sizes(table, frame), dtype=pl.String))
@@ -176,8 +180,10 @@ def _check(table: Table, frame: "pl.DataFrame") -> None:
             table.refuse(frame, name, wrong, problem)
 
 
-def _amounts(table: Table, frame: "pl.DataFrame", name: str, most: float) -> list[str | None]:
-    """Cells like `licence=1;net_gbps=5`, as the schema has them."""
+def _amounts(
+    table: Table, frame: "pl.DataFrame", name: str, most: float, kinds: Sequence[str] = ()
+) -> list[str | None]:
+    """Cells like `licence=1;net_gbps=5`, as the schema has them; `kinds`: there are no others."""
     found: list[str | None] = []
     for row, text in enumerate(frame[name].to_list()):
         pairs = dict(part.partition("=")[::2] for part in split_texts(text or "", ";"))
@@ -190,6 +196,9 @@ def _amounts(table: Table, frame: "pl.DataFrame", name: str, most: float) -> lis
         ):
             upper = "" if most == inf else f" and at most {most:g}"
             table.fail(row, name, f"is no list of amounts: write KIND=AMOUNT;.., 0 or more{upper}")
+        strange = next((kind for kind in amounts if kinds and kind not in kinds), "")
+        if strange:
+            table.fail(row, name, f"names {unknown('kind', strange, list(kinds))}")
         found.append(as_json(amounts) if amounts else None)
     return found
 

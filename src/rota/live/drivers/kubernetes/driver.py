@@ -78,6 +78,7 @@ class KubernetesDriver(Driver):
         self._thread = DriverThread("rota-kubernetes", self._work)
         self._adopted = False
         self._settled = False
+        self._asked: dict[str, int] = {}
         self._ready = False
         self._stuck = ""
         self._pods = ObjectCache(self.api, "/api/v1/pods", self._pod_changed)
@@ -142,6 +143,7 @@ class KubernetesDriver(Driver):
 
     def open(self, listener: Listener) -> None:
         """Begin to watch."""
+        self._asked = dict(self.api.calls)
         self._carrier.tell = self.guests.tell = self.queued.tell = listener
         for cache in self._caches:
             cache.start()
@@ -213,6 +215,17 @@ class KubernetesDriver(Driver):
         for cache in self._caches:
             cache.join()
         self.api.close()
+        log.info("%s", self._requests())
+
+    def _requests(self) -> str:
+        """What was asked of the API server since it began to watch."""
+        asked = [
+            f"{many - self._asked.get(verb, 0)} {verb}"
+            for verb, many in sorted(self.api.calls.items())
+            if many > self._asked.get(verb, 0)
+        ]
+        notes = self.guests.notes.requests + self.queued.notes.requests
+        return f"requests to the API server: {', '.join(asked)}; {notes} of them for notes"
 
     # --- what the watches hear --------------------------------------------------------------------
 

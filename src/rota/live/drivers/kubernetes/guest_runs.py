@@ -54,6 +54,7 @@ class GuestRun(OrderedRun):
     def __init__(self, order: RunOrder, want: str = RUN) -> None:
         super().__init__(order, want)
         self.members: dict[str, PodKey] = {}  # pods that were taken for it, by uid
+        self.bound: set[str] = set()  # of these, though they may not show it yet
         self.asked: set[str] = set()  # of these to end
         self.forced: set[str] = set()  # and without grace
         self.began_unix: float | None = None
@@ -76,7 +77,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self._pods = pods
         self._store = short(store)
         self._scheduler = scheduler
-        self._notes = ObjectNotes(api)
+        self.notes = ObjectNotes(api)
         self._assigned: dict[str, set[str]] = {}  # by job: uids of its pods
         self._offered: dict[str, list[KubeObject]] = {}  # by key
         self._guests: dict[PodKey, tuple[str, ...]] = {}  # pods, and where they stand in the index
@@ -178,11 +179,11 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
                 self._assigned[job] &= there
                 if not self._assigned[job]:
                     del self._assigned[job]
-        self._notes.forget(there)
+        self.notes.forget(there)
 
     def _note(self, pods: Sequence[KubeObject], reason: str, text: str) -> None:
         for item in pods:
-            self._notes.tell("v1", "Pod", item, reason, text, partial(self._condition, item))
+            self.notes.tell("v1", "Pod", item, reason, text, partial(self._condition, item))
 
     def _condition(self, item: KubeObject, told: Mapping[str, str]) -> None:
         condition = {**told, "type": "PodScheduled", "status": "False"}
@@ -263,8 +264,9 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         for item, node in zip(fresh, slots, strict=False):
             chosen.append((self._take(run, item, node), node))
         for item, node in chosen:
-            if not text(part(item, "spec"), "nodeName"):
+            if not text(part(item, "spec"), "nodeName") and uid_of(item) not in run.bound:
                 self._bind_one(item, node)
+                run.bound.add(uid_of(item))
 
     def _take(self, run: GuestRun, item: KubeObject, node: str) -> KubeObject:
         about = part(item, "metadata")

@@ -21,6 +21,7 @@ class ObjectNotes:
     """
 
     def __init__(self, api: KubeApi) -> None:
+        self.requests = 0
         self._api = api
         self._told: dict[str, tuple[str, str]] = {}  # by uid
         self._lock = threading.Lock()
@@ -41,8 +42,10 @@ class ObjectNotes:
                 return
             self._told[uid] = (reason, message)
         try:
+            self.requests += 1
             self._event(version, kind, item, reason, message[:_LONGEST])
             if condition is not None:
+                self.requests += 1
                 condition({
                     "reason": reason, "message": message[:_LONGEST], "lastTransitionTime": _now()
                 })  # fmt: skip
@@ -70,6 +73,7 @@ class ObjectNotes:
         except KubeError as error:
             if error.status != CONFLICT:
                 raise
+            self.requests += 1
             self._api.patch(f"{path}/{called}", {"message": message, "lastTimestamp": now})
 
 

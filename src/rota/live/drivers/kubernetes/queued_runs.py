@@ -51,6 +51,7 @@ class QueuedRun(OrderedRun):
         super().__init__(order, want)
         kind, self.key, self.uid = origin_key(origin_of(order.launch.external))
         self.kind = KINDS[kind]
+        self.bound: dict[str, str] = {}  # by uid: nodes of pods, though they may not show it yet
         self.forced: set[str] = set()  # pods that were deleted without grace
         self.failed = ""  # why it cannot go on, not its own fault
 
@@ -75,7 +76,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         self._store = short(store)
         self._scheduler = scheduler
         self._resource = resource  # what is handed out
-        self._notes = ObjectNotes(api)
+        self.notes = ObjectNotes(api)
         self._assigned: dict[str, tuple[str, str]] = {}  # by uid: its job, and its kind
         self._offered: dict[str, tuple[QueuedKind, KubeObject]] = {}  # by uid
         self._jobs: dict[str, tuple[QueuedKind, PodKey, str]] = {}
@@ -196,7 +197,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
             for uid in self._assigned.keys() - there:
                 if self._assigned[uid][0] not in kept:
                     del self._assigned[uid]
-        self._notes.forget(there)
+        self.notes.forget(there)
 
     def _tell(
         self, kind: QueuedKind, item: KubeObject, reason: str, words: str, *, goes: bool = False
@@ -204,7 +205,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         condition = None
         if kind.conditions:
             condition = partial(self._condition, kind, item, goes=goes)
-        self._notes.tell(kind.api_version, kind.kind, item, reason, words, condition)
+        self.notes.tell(kind.api_version, kind.kind, item, reason, words, condition)
 
     def _condition(
         self, kind: QueuedKind, item: KubeObject, told: Mapping[str, str], *, goes: bool
@@ -297,14 +298,18 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
 
     def _bind(self, run: QueuedRun, pods: list[KubeObject]) -> None:
         """Pods that name us as their scheduler get exactly the nodes of the run."""
-        waiting = [each for each in pods if _unbound(each, self._scheduler)]
+        waiting = [
+            each
+            for each in pods
+            if _unbound(each, self._scheduler) and uid_of(each) not in run.bound
+        ]
         if not self._scheduler or not waiting:
             return
         size = pod_gpus(part(waiting[0], "spec"))[self._resource]
         slots = [each.node for each in run.order.parts for _ in range(round(each.gpus / size))]
         for each in pods:
-            node = text(part(each, "spec"), "nodeName")
-            if node in slots:
+            node = text(part(each, "spec"), "nodeName") or run.bound.get(uid_of(each), "")
+            if node in slots and guest_end(each) is None:
                 slots.remove(node)
         for each, node in zip(waiting, slots, strict=False):
             space, name = key_of(each)
@@ -318,6 +323,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
             except KubeError as error:  # it was bound already, or is gone: the watch tells
                 if error.status not in (CONFLICT, NOT_FOUND):
                     raise
+            run.bound[uid_of(each)] = node
 
     # --- ends -------------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""Pods and nodes as `kubectl get ... -o json` prints them. The report counts shares of GPUs."""
+"""Objects as `kubectl get ... -o json` (or yaml) prints them, and as KAI's snapshot has them.
+
+The report counts shares of GPUs.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -8,6 +11,7 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, InputError, TraceError
 from rota.core.kubernetes import (
+    GROUPS,
     MIG,
     SHARED,
     container_resources,
@@ -31,18 +35,48 @@ def read_items(path: Path, error: type[InputError] = TraceError) -> list[Mapping
     data = read_bytes(path, error)
     decode(data, path, error)
     try:
-        content = msgspec.json.decode(data)
-        return list(_unfolded(content))
-    except (msgspec.DecodeError, RecursionError) as problem:
+        if data.lstrip()[:1] in (b"[", b"{"):
+            return list(_unfolded(msgspec.json.decode(data)))
+        return list(_unfolded(_yaml(data)))
+    except (msgspec.DecodeError, RecursionError, ValueError) as problem:
         raise error(
             f"{path}: is not what `kubectl get ... -o json` prints ({problem}): print it again"
         ) from problem
+
+
+def _yaml(data: bytes) -> list[Any]:
+    """All documents; times stay texts."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """As JSON would be: there are no times."""
+
+        yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+            for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    try:
+        return list(yaml.load_all(data, Loader))
+    except yaml.YAMLError as problem:
+        raise ValueError(" ".join(str(problem).split())[:200]) from problem
+
+
+KAI = {
+    "pods": "Pod", "nodes": "Node", "queues": "Queue", "podGroups": "PodGroup",
+    "bindRequests": "BindRequest", "priorityClasses": "PriorityClass", "topologies": "Topology",
+}  # fmt: skip
+"""What the lists of `snapshot.json` hold; others are counted by the name of their list."""
 
 
 def _unfolded(content: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(content, list):
         for item in content:
             yield from _unfolded(item)
+    elif isinstance(content, Mapping) and isinstance(content.get("rawObjects"), Mapping):
+        for name, items in content["rawObjects"].items():
+            for item in items if isinstance(items, list) else ():
+                yield {"kind": KAI.get(name, name), **(item if isinstance(item, Mapping) else {})}
     elif isinstance(content, Mapping) and isinstance(content.get("items"), list):
         kind = text(content, "kind").removesuffix("List")
         for item in content["items"]:
@@ -58,24 +92,25 @@ def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
     """Nodes as `kubectl get nodes -o json` prints them, or any cluster file."""
     if path.suffix.lower() in _KNOWN:
         return tuple(parse_cluster(str(path))[0].specs)
-    nodes: dict[str, NodeSpec] = {}
-    for item in read_items(path, ClusterSpecError):
-        name = text(part(item, "metadata"), "name")
-        if item.get("kind") in ("Node", None) and name:
-            nodes[name] = machine(name, item, mig)
+    items = [{"kind": "Node", **item} for item in read_items(path, ClusterSpecError)]
+    nodes = machines_of(items, mig)
     if not nodes:
         raise ClusterSpecError(
             f"{path}: lists no nodes: give what `kubectl get nodes -o json` prints"
         )
+    return nodes
+
+
+def machines_of(items: Iterable[Mapping[str, Any]], mig: str) -> tuple[NodeSpec, ...]:
+    """The nodes in a list of objects."""
+    nodes: dict[str, NodeSpec] = {}
+    for item in items:
+        name = text(part(item, "metadata"), "name")
+        if item.get("kind") == "Node" and name:
+            nodes[name] = machine(name, item, mig)
     return tuple(nodes.values())
 
 
-GROUPS = (
-    "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "volcano.sh/job-name",
-    "ray.io/cluster", "leaderworkerset.sigs.k8s.io/name", "scheduling.x-k8s.io/pod-group",
-    "pod-group-name", "scheduling.k8s.io/group-name", "batch.kubernetes.io/job-name", "job-name",
-)  # fmt: skip
-"""Labels (or annotations) that name the job of a pod, the outermost first."""
 SLOTS = (
     "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index",
     "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index",
@@ -186,7 +221,7 @@ def read_pod(
         gpus=gpus,
         cpus=cpus,
         mem_gib=mem_gib,
-        priority=_whole(priority),
+        priority=whole(priority),
         queue=_first(marks, QUEUES),
         user=_first(marks, USERS),
         sliced=any(map(MIG.fullmatch, names)),
@@ -194,7 +229,8 @@ def read_pod(
     )
 
 
-def _whole(priority: Any) -> int:
+def whole(priority: Any) -> int:
+    """A priority as a number."""
     if isinstance(priority, bool) or not isinstance(priority, int):
         return 0
     return max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY))

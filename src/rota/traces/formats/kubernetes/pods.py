@@ -13,10 +13,18 @@
   namespace; with `tenant=namespace` always the latter.
 - *What.* GPUs: see below; CPUs and memory as requested.
 
-Machines: `nodes=FILE` (`kubectl get nodes -o json`). Events (`events=FILE`, or in the same list)
-tell when a pod was scheduled if the pod does not. Deleted pods are not in the list: what is
-imported is only what was still there. Lists of other things only (Jobs, Workloads of Kueue) are
-refused: they do not tell when and where their pods ran.
+Machines: nodes in the same list, or `nodes=FILE` (`kubectl get nodes -o json`). Events
+(`events=FILE`, or in the same list) tell when a pod was scheduled if the pod does not. Deleted pods
+are not in the list: what is imported is only what was still there. Lists of other things (Jobs,
+events) are refused: they do not tell when and where their pods ran. `-o yaml` is read, too.
+
+- *Kueue.* A list with Workloads and without pods: each is a job that runs from its admission to its
+  end, all pod sets at once, on the nodes of its topology assignment if these are told. One that was
+  evicted tells of its latest admission only; that is said. Quotas, cohorts and topologies
+  (ClusterQueue, Cohort, Topology) are counted and named, not followed.
+- *KAI.* The ZIP of its snapshot plug-in (`/get-snapshot`): its pods and nodes are read. Queues, pod
+  groups, claims, and the configuration of the scheduler are counted, not read. It is one moment:
+  pods that run are cut there, those that wait are left out.
 """
 
 from collections import Counter
@@ -27,11 +35,13 @@ from typing import Any, Literal
 import msgspec
 
 from rota.core.errors import TraceError
-from rota.core.kubernetes import text
+from rota.core.kubernetes import part, parts, text
 from rota.core.workload import Quality
 from rota.traces.format import Reader
+from rota.traces.formats.kubernetes.kueue import read_workload, told_of_queues
 from rota.traces.formats.kubernetes.objects import (
     Pod,
+    machines_of,
     read_items,
     read_machines,
     read_pod,
@@ -50,6 +60,9 @@ from rota.traces.tidy import (
 )
 
 OTHER = "not a pod"
+UNTIMED = "Workload without a name or a time of creation"
+UNADMITTED = "Workload that was never admitted"
+EVICTED = "Workloads that were evicted: what ran before their latest admission is not told"
 BAD = "pod without a name or a time of creation"
 DAEMON = "pod of a DaemonSet"
 PENDING = "never scheduled"
@@ -61,6 +74,7 @@ WHOLE = "pods with slices of MIG: counted as GPUs (mig=whole)"
 SLICES = "pods with GPUs shared by time slicing: counted as whole GPUs"
 PODS = "kubectl get pods --all-namespaces -o json"
 _FEW = 3
+_MOST_LETTERS = 40
 
 
 class KubernetesParams(Common, frozen=True):
@@ -94,10 +108,15 @@ class Kubernetes(Reader):
         quality = Quality(rows=len(items))
         others = read_items(Path(params.events)) if params.events else []
         scheduled = scheduled_times([*items, *others])
-        pods = _pods(path, items, scheduled, params, quality)
+        if any(text(item, "kind") in ("Pod", "") for item in items):
+            pods = _pods(path, items, scheduled, params, quality)
+            jobs = _jobs(pods, quality)
+        else:
+            jobs = _workloads(items, params, quality)
+            pods = [pod for job in jobs for pod in job.attempts[0]]
         latest_s = max((pod.latest_s for pod in pods), default=0.0)
         rows, attempts = [], {}
-        for job in _jobs(pods, quality):
+        for job in jobs:
             seen = [_seen(pods) for pods in job.attempts]
             _clip(seen)
             attempts[job.name] = seen
@@ -106,11 +125,14 @@ class Kubernetes(Reader):
             dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
             raise TraceError(f"{path}: no job is left ({dropped}): ask for all namespaces")
         frame = pl.DataFrame(rows, schema=_schema(), orient="row")
-        cluster = read_machines(Path(params.nodes), params.mig) if params.nodes else ()
+        cluster = machines_of(items, params.mig)
+        if params.nodes:
+            cluster = read_machines(Path(params.nodes), params.mig)
         rest = Rest(dated=True, cluster=cluster)
         seen_at = attempts_frame(attempts)
         imported = import_rows(path, frame, params, quality, rest=rest, attempts=seen_at)
         imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
+        imported.notes += told_of_queues(items, params.mig)
         return imported
 
 
@@ -120,7 +142,7 @@ FORMAT = Kubernetes()
 def _refuse_others(path: Path, items: Sequence[Mapping[str, Any]]) -> None:
     """A list without pods is of something else, and says so by its kinds."""
     kinds = Counter(text(item, "kind") for item in items)
-    if kinds["Pod"] or kinds[""]:
+    if kinds["Pod"] or kinds[""] or kinds["Workload"]:
         return
     found = " and ".join(f"{many:,} {kind}" for kind, many in kinds.most_common(_FEW))
     remedy = f"`{PODS}` lists them"
@@ -129,7 +151,7 @@ def _refuse_others(path: Path, items: Sequence[Mapping[str, Any]]) -> None:
     elif "Event" in kinds:
         remedy += ", and the events belong to the option events="
     elif kinds:
-        remedy += "; pods of a Job or Workload name it, so that they become one job again"
+        remedy += "; pods of a Job name it, so that they become one job again"
     raise TraceError(
         f"{path}: holds {found or 'nothing'}, no pods, and only pods tell when and where jobs ran: "
         f"{remedy}"
@@ -158,7 +180,7 @@ def _pods(
     found = []
     for number, item in enumerate(items):
         if text(item, "kind") not in ("Pod", ""):
-            quality.drop(OTHER)
+            quality.drop(_other(item))
             continue
         pod = read_pod(item, scheduled, params.mig)
         if pod is None:
@@ -178,6 +200,32 @@ def _pods(
     sliced = SLICED if params.mig == "share" else WHOLE
     quality.repair(sliced, sum(pod.sliced for pod in found))
     quality.repair(SLICES, sum(pod.shared for pod in found))
+    return found
+
+
+def _other(item: Mapping[str, Any]) -> str:
+    return f"{OTHER}, but a {text(item, 'kind')[:_MOST_LETTERS]}"
+
+
+def _workloads(
+    items: Iterable[Mapping[str, Any]], params: KubernetesParams, quality: Quality
+) -> list[_PodJob]:
+    """Workloads that were admitted; all else is counted."""
+    found, evicted = [], 0
+    for item in items:
+        if text(item, "kind") != "Workload":
+            quality.drop(_other(item))
+            continue
+        pods = read_workload(item, params.mig)
+        if pods is None:
+            quality.drop(UNTIMED)
+        elif not pods or pods[0].start_s is None:
+            quality.drop(UNADMITTED)
+        else:
+            told = (one.get("type") for one in parts(part(item, "status"), "conditions"))
+            evicted += "Evicted" in told
+            found.append(_PodJob(pods[0].job, [pods]))
+    quality.repair(EVICTED, evicted)
     return found
 
 

@@ -1,0 +1,307 @@
+"""The few things that Rota asks of Ray, and the process that does them."""
+
+import base64
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from rota.core.errors import ClusterError, install
+from rota.live.agent import shim
+from rota.live.drivers.ray import bridge
+from rota.live.drivers.ray.options import RayOptions
+
+log = logging.getLogger("rota.ray")
+
+START_S = 180.0  # to import Ray and to connect, on a busy machine
+CLIENT = "ray://"
+MISTAKES = ("ValueError", "TypeError")  # what Ray will never take
+REFUSALS = ("ConnectionRefusedError", "TimeoutError", "ConnectionError", "gaierror", "OSError")
+
+
+class RayNode(msgspec.Struct, frozen=True):
+    """A node as Ray tells of it; `free`: GPUs that nobody holds."""
+
+    id: str
+    name: str
+    alive: bool = True
+    address: str = "127.0.0.1"
+    resources: Mapping[str, float] = msgspec.field(default_factory=dict)
+    free: float = 0.0
+    why: str = ""  # it is not alive
+
+
+class RayMoment(msgspec.Struct, frozen=True):
+    """The time of day and the seconds since boot of a node."""
+
+    time: float = 0.0
+    clock: float = 0.0
+
+
+class RayPart(msgspec.Struct, frozen=True):
+    """What is known of a part of a run.
+
+    `none`: Ray knows no actor of that name. `waiting`: it has not spoken yet. `gone`: it died, and
+    with it the job.
+    """
+
+    state: str = "none"  # or waiting, starting, running, ended, lost, gone
+    ran: bool = False
+    code: int = 0
+    asked: bool = False
+    timed_out: bool = False
+    why: str = ""
+    began: RayMoment = RayMoment()
+    ended: RayMoment = RayMoment()
+    values: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+
+class RayGroup(msgspec.Struct, frozen=True):
+    """The placement group of a run; `held`: the node of each bundle and its GPUs."""
+
+    state: str
+    parts: tuple[RayPart, ...] = ()
+    held: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def placed(self) -> bool:
+        """Does it have its place?"""
+        return self.state == "CREATED"
+
+
+class RayView(msgspec.Struct, frozen=True):
+    """All nodes, and the groups of this daemon by run."""
+
+    nodes: tuple[RayNode, ...] = ()
+    groups: Mapping[str, RayGroup] = msgspec.field(default_factory=dict)
+
+
+class NewPart(msgspec.Struct, frozen=True):
+    """What an actor is made from: the id of its node, its amounts, and what it is told."""
+
+    node: str
+    bundle: Mapping[str, float]
+    asked: Mapping[str, Any]
+
+
+class RayPort(Protocol):
+    """What Rota asks of Ray. Any thread may; raises `ClusterError`."""
+
+    def look(self) -> RayView:
+        """What there is."""
+        ...
+
+    def create(self, run: str, parts: Sequence[NewPart]) -> None:
+        """Make the group of a run and its actors. Ray takes the name of a run only once."""
+        ...
+
+    def stop(self, run: str, rank: int, how: str) -> None:
+        """Ask a part to end: `halt` or `kill`."""
+        ...
+
+    def read(self, run: str, rank: int, name: str, offset: int, limit: int) -> tuple[int, bytes]:
+        """A piece of the output `out`, `err` or `order` of a part, and where it begins."""
+        ...
+
+    def remove(self, run: str) -> None:
+        """Remove the group of a run, and with it its actors; fine if there is none."""
+        ...
+
+    def close(self) -> None:
+        """No more requests come; what runs goes on."""
+        ...
+
+
+class RayBridge:
+    """Implements `RayPort` by a process that is started when it is needed, and again if it ended.
+
+    Args:
+        namespace: For the names of groups and actors.
+        folder: For its lock and for what it has to say.
+        options: How to reach the cluster.
+        heard: Called, by a thread of its own, when there is something to look at.
+    """
+
+    def __init__(
+        self, namespace: str, folder: Path, options: RayOptions, heard: Callable[[], None]
+    ) -> None:
+        if options.address.startswith(CLIENT):
+            raise ClusterError(
+                f"ray.address is {options.address!r}: clients of Ray cannot do what Rota needs: "
+                "run the daemon on a machine of the cluster and give auto, or HOST:PORT of its head"
+            )
+        self._namespace, self._folder, self._options = namespace, folder, options
+        self._heard = heard
+        self._script = Path(shim.__file__).read_text(encoding="utf-8")
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting: subprocess.Popen[bytes] | None = None
+        self._waiting: dict[int, Future[Any]] = {}
+        self._count = 0
+        self._closed = False
+        self.version = ""  # of Ray and its Python, once it was reached
+
+    # --- the port ---------------------------------------------------------------------------------
+
+    def look(self) -> RayView:
+        """What there is."""
+        return msgspec.convert(self._ask("look"), RayView)
+
+    def create(self, run: str, parts: Sequence[NewPart]) -> None:
+        """Make the group of a run and its actors."""
+        made = [msgspec.to_builtins(part) for part in parts]
+        self._ask("create", run=run, parts=made, shim=self._script)
+
+    def stop(self, run: str, rank: int, how: str) -> None:
+        """Ask a part to end."""
+        self._ask("stop", run=run, rank=rank, how=how)
+
+    def read(self, run: str, rank: int, name: str, offset: int, limit: int) -> tuple[int, bytes]:
+        """A piece of an output."""
+        at, data = self._ask("read", run=run, rank=rank, name=name, offset=offset, limit=limit)
+        return int(at), base64.b64decode(data)
+
+    def remove(self, run: str) -> None:
+        """Remove the group of a run."""
+        self._ask("remove", run=run)
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed = True
+        if self._starting is not None:  # somebody waits for it
+            self._starting.kill()
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            self._end(process)
+
+    # --- the process ------------------------------------------------------------------------------
+
+    def _ask(self, do: str, **rest: object) -> Any:
+        with self._lock:
+            process = self._started()
+            self._count += 1
+            number = self._count
+            answer: Future[Any] = Future()
+            self._waiting[number] = answer
+            try:
+                self._send(process, {"id": number, "do": do, **rest})
+            except OSError as error:
+                self._give_up(process)
+                raise ClusterError(f"Ray is out of reach: {error}", retryable=True) from error
+        try:
+            return answer.result(self._options.timeout_s)
+        except LateError:
+            with self._lock:
+                self._give_up(process)
+            raise ClusterError(
+                f"Ray did not answer within {self._options.timeout_s:g} s ({do})", retryable=True
+            ) from None
+
+    def _send(self, process: "subprocess.Popen[bytes]", message: Mapping[str, object]) -> None:
+        assert process.stdin is not None  # noqa: S101 - it is a pipe
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        if self._closed:
+            raise ClusterError("the connection to Ray is closed")
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        if self._process is not None:
+            self._give_up(self._process)
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        python = self._options.python or sys.executable
+        lock = str(self._folder / "bridge.lock")
+        begin = {"address": self._options.address, "namespace": self._namespace, "lock": lock}
+        try:
+            with (self._folder / "bridge.log").open("wb") as errors:
+                process = subprocess.Popen(  # noqa: S603 - our own script
+                    [python, bridge.__file__],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise ClusterError(f"ray.python is {python!r}: {error.strerror}") from error
+        self._starting = process
+        with contextlib.suppress(OSError):  # it has ended: that is heard below
+            self._send(process, {"id": 0, **begin})
+        hello: Future[Any] = Future()
+        self._waiting = {0: hello}
+        threading.Thread(
+            target=self._listen, args=(process, self._waiting), name="rota-ray-bridge", daemon=True
+        ).start()
+        try:
+            told = hello.result(START_S)
+        except LateError:
+            self._end(process)
+            raise ClusterError(f"Ray did not answer within {START_S:g} s", retryable=True) from None
+        except ClusterError as error:
+            self._end(process)
+            raise self._unreachable(str(error), python) from None
+        finally:
+            self._starting = None
+        self.version = f"Ray {told['ray']}, Python {told['python']}"
+        self._process = process
+        return process
+
+    def _unreachable(self, why: str, python: str) -> ClusterError:
+        """With what helps."""
+        if "No module named 'ray'" in why:
+            helps = f"{python} has no Ray: {install('ray')}, or set `ray.python`"
+            return ClusterError(f"the backend ray needs Ray ({why}): {helps}")
+        if "ersion mismatch" in why:
+            return ClusterError(
+                f"{why}: set `ray.python` to an interpreter with the Ray and the Python of the "
+                "cluster"
+            )
+        return ClusterError(
+            f"ray.address is {self._options.address!r}: no Ray cluster answers ({why}): start the "
+            "daemon on a machine of the cluster (`ray start --head`, or `ray start --address "
+            "HOST:PORT`), and give --ray-address HOST:PORT of its head, or auto",
+            retryable=why.startswith(REFUSALS),
+        )
+
+    def _give_up(self, process: "subprocess.Popen[bytes]") -> None:
+        """It does not work as it should: the next request starts another."""
+        if self._process is process:
+            self._process = None
+        self._end(process)
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        with contextlib.suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()  # then it ends
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+    def _listen(self, process: "subprocess.Popen[bytes]", waiting: dict[int, Future[Any]]) -> None:
+        """Hand out answers until it ends."""
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        with process.stdout as lines:
+            for line in lines:
+                said = json.loads(line)
+                answer = waiting.pop(said.get("id", -1), None)
+                if answer is None:
+                    if not self._closed:
+                        self._heard()
+                elif "error" in said:
+                    mistaken = said["error"].startswith(MISTAKES)
+                    answer.set_exception(ClusterError(said["error"], retryable=not mistaken))
+                else:
+                    answer.set_result(said["answer"])
+        for answer in list(waiting.values()):
+            why = f"Ray's bridge ended: {bridge.tail_of(self._folder / 'bridge.log')}"
+            answer.set_exception(ClusterError(why, retryable=True))
