@@ -3,6 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,6 @@ from rota.core.errors import OptionError, OutputError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality, Workload
-from rota.report import trace_page
 from rota.report.trace_page import html, write_trace_page
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
@@ -182,7 +182,7 @@ def test_a_page_replaces_the_one_before_in_one_step(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trace_page, "html", fail)
+    monkeypatch.setattr(Path, "replace", fail)  # what was written so far is removed
     with pytest.raises(OutputError, match="No space left on device"):
         write_trace_page(report(imported(name="second")), page)
     assert "Quality of first" in page.read_text()
