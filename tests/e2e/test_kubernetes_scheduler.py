@@ -1,5 +1,6 @@
 """Rota as the scheduler of pods that others make, on a real API server."""
 
+import json
 import random
 import re
 import time
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from agents_net import eventually
 from daemon_process import PATIENCE_S, DaemonProcess
 from kube_cluster import KubeCluster, require_kubernetes
 from kube_controllers import Controllers
+from rota.cli.shadow import shadow
 from rota.core.errors import ClusterError, InputError
 from rota.jobfile.model import JobFile
 from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
@@ -246,6 +249,22 @@ def test_a_pod_costs_three_requests_and_its_notes(kube, serve, tmp_path):
     again = len(names) * daemon.log().count("; next try in")
     assert 0 <= sum(asked.values()) - int(told[1]) - 3 * len(names) <= again
     daemon.start()
+
+
+def test_a_shadow_tells_what_rota_would_do_and_only_reads(kube, tmp_path):
+    for name, gpus in (("big", 4), ("small", 1)):  # nobody schedules them
+        pod(kube, tmp_path, name, gpus, labels={"rota.dev/gang": name})
+    asked = ["--kubernetes", "--kubeconfig", str(kube.half), "--policy", "fifo", "--once"]
+    shown = CliRunner().invoke(shadow, [*asked, "-o", str(tmp_path / "out")])
+    for name in ("big", "small"):
+        delete(kube, name)
+    assert shown.exit_code == 0, shown.output
+    assert "2 waiting; Rota would start default/big on n1:4, default/small on n2:1" in shown.output
+    assert "started by Kubernetes" in shown.output
+    look = json.loads((tmp_path / "out/shadow.jsonl").read_text())
+    assert look["wish"]["starts"] == {"default/big": {"n1": 4}, "default/small": {"n2": 1}}
+    refused = CliRunner().invoke(shadow, [*asked, "--partition", "gpu"])
+    assert "--partition is for Slurm" in refused.output
 
 
 def test_what_a_scheduler_may_not_do_is_named_at_start(kube, tmp_path):

@@ -131,3 +131,30 @@ def test_watch_job_prints_what_happens_and_a_summary(daemon, tmp_path):
     lines = done.stdout.splitlines()
     assert lines[-2].endswith("succeeded")
     assert re.fullmatch(rf"job {job} \(seen\) succeeded: waited .*, ran .* on 1 GPU", lines[-1])
+
+
+def test_operators_hear_of_budgets(daemons, tmp_path, web, mail):
+    """A job that runs uses its queue's budget up; also if the daemon was killed meanwhile."""
+    path = tmp_path / "budget.yaml"
+    path.write_text(
+        "admission: budget:of=vision:0.001,per=month\n"
+        "queues: {vision: {}}\n"
+        "notify:\n"
+        f"  webhooks: {{ops: {{url: '{web.url}/ops'}}}}\n"
+        "  allow: ['mailto:*@example.org']\n"
+        f"  relay: {mail.address}\n"
+        "  budgets: [ops, 'mailto:ops@example.org']\n"
+    )
+    daemon = daemons("--nodes", "1x1", "--config", path)
+    run = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+    job = daemon.submit(run, queue="vision")
+    daemon.until(job, "RUNNING")
+    daemon.kill()
+    daemon.start()
+    (told, *_) = eventually(lambda: web.contents(event="budget"))
+    assert re.match(r"queue 'vision' has used .* of 0\.001 GPU-hours of its budget", told["text"])
+    sent = eventually(lambda: next((m for m in mail.got if "[rota] queue 'vision'" in m[2]), None))
+    assert "ops@example.org" in str(sent)
+    assert "budget" in daemon.rota("audit", check=False).stdout
+    (tmp_path / "go").touch()
+    daemon.until(job, "SUCCEEDED")

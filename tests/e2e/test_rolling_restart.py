@@ -47,7 +47,7 @@ def test_no_job_notices(daemons, tmp_path):
 
     # the second one does not hear that it shall begin anew
     os.kill(agents["a1"].pid, signal.SIGSTOP)
-    daemon.rota("nodes", "restart", "--all", "--detach", "--reason", "a test")
+    daemon.rota("nodes", "restart", "--all", "--detach", "--timeout", "1h", "--reason", "a test")
 
     def states():
         return [node.state for node in daemon.client.restart_progress().nodes]
@@ -60,10 +60,16 @@ def test_no_job_notices(daemons, tmp_path):
     eventually(lambda: daemon.client.restart_progress().state == "done")
     assert [session(daemon, name) for name in names] == [2, 2, 2]
     assert all(agent.runs for agent in agents.values())  # each in its own process, for systemd
-    notes = [row.text for row in daemon.client.events() if row.text and "restart" in row.text]
+
+    def told():
+        """What the log says, once it has all of it."""
+        rows = (row.text or "" for row in daemon.client.events())
+        found = [text for text in rows if "restart" in text]
+        return found if found[-1] == "rolling restart of 3 agents is done" else None
+
+    notes = eventually(told)
     assert notes[0].endswith("(a test): a0, a1, a2")
     assert [note.split()[4] for note in notes[1:-1]] == names
-    assert notes[-1] == "rolling restart of 3 agents is done"
 
     # no job was touched, and the new agents see how they end
     assert [daemon.state_of(job) for job in jobs] == ["RUNNING"] * len(jobs)

@@ -202,6 +202,21 @@ def test_a_run_that_fails_tells_its_code(drive):
     assert [s.state for s in ears.of("2.0")] == ["ended"]  # its setup was never over
 
 
+def test_a_time_limit_is_that_of_the_slurm_job(drive, slurm):
+    """Slurm counts minutes, and ends a job itself: `test_slurm_daemon` waits for it."""
+    driver, ears = drive()
+    driver.launch(replace(order("1.0", [("n1", 1)], run=UNTIL_TERM), limit_s=150.0))
+    driver.launch(order("2.0", [("n2", 1)], run=UNTIL_TERM))
+    for run in ("1.0", "2.0"):
+        begins(driver, ears, run)
+    limit, none = sorted(job["time_limit"] for job in jobs_of(slurm, store_of(driver)))
+    assert limit == 3  # minutes
+    assert none >= 365 * 24 * 60  # that is how Slurm writes infinite
+    for run in ("1.0", "2.0"):
+        driver.halt(run)
+        ears.ends(run)
+
+
 def test_reports_of_a_job_are_passed_on(drive):
     driver, ears = drive()
     script = f"""

@@ -100,3 +100,17 @@ def test_twenty_jobs_with_preemption_a_dead_node_and_a_restart(slurm, daemon, tm
     events = rows(daemon)
     assert {"stop", "stopped", "node_down", "evicted"} <= set(events)
     assert events.count("done") == 20
+
+
+@pytest.mark.soak
+def test_slurm_ends_a_job_at_its_time_limit(daemon, tmp_path):
+    """It takes Slurm more than a minute: its limits are whole minutes."""
+    done = daemon.rota(
+        "submit", "--gpus", "1", "--time", "1m", "--", "sh", "-c",
+        f"trap 'echo saved > {tmp_path}/saved; exit 0' TERM; while :; do sleep 0.1; done",
+    )  # fmt: skip
+    job = done.stdout.strip()
+    found = daemon.until(job, "TIMEOUT")
+    assert found.message == "its time limit of 1m is reached"
+    assert (tmp_path / "saved").read_text() == "saved\n"  # it was asked first
+    assert found.starts == 1

@@ -10,7 +10,7 @@ const { niceTicks, valueAt } = await load("chart.js");
 const { ageShare, hueOf, Palette, ramp } = await load("colours.js");
 const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
-const { bytes, clock, duration, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
+const { bytes, clock, duration, heldOf, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
 const { chainWords } = await load("page-audit.js");
 const { Playback } = await load("play.js");
@@ -288,4 +288,17 @@ test("who has what, who waits, what was decided", () => {
   assert.deepEqual([...play.changes()].sort(), [0, 1, 2]);
   assert.equal(play.over(), 1);
   assert.ok(blockWidth(8) > blockWidth(1) && blockWidth(10_000) === blockWidth(256));
+});
+
+test("an elastic job is named with the GPUs that it has, not with those that it asked for", () => {
+  const bars = { job: [0, 0, 1], node: [0, 0, 1], lane: [0, 0, 0], lanes: [1, 2, 1], gpus: [1, 2, 1], start: [0, 10, 10], length: [10, 20, 20], overhead: [0, 0, 0] };
+  const none = { job: [], from: [], length: [], reason: [] };
+  const play = new Playback({ nodes: [{ name: "a", gpus: 2 }, { name: "b", gpus: 1 }] }, bars, none, { time: [], what: [], job: [], other: [] }, 2, [0, 0], [30, 30]);
+  play.seek(5);
+  assert.equal(heldOf(1, play.held(0)), "1 GPU");
+  play.seek(15);
+  assert.deepEqual([play.held(0), play.held(1)], [2, 1]);
+  assert.equal(heldOf(1, play.held(0)), "2 GPUs, asked for 1");
+  assert.equal(heldOf(0.5, 1), "0.5 GPUs");
+  assert.equal(heldOf(4), "4 GPUs");
 });

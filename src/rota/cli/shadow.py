@@ -1,6 +1,7 @@
 """`rota shadow`."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -11,13 +12,13 @@ from rota.cli.show import table, warn
 from rota.core.registry import PLACEMENTS, POLICIES
 
 if TYPE_CHECKING:
-    from rota.live.drivers.slurm.shadow import Look, SlurmShadow, Totals
+    from rota.live.drivers.slurm.shadow import Look, SeenCluster, SlurmShadow, Totals
 
 LOG, SUMMARY = "shadow.jsonl", "summary.json"
 SHOWN = {
     "looks": "looks",
     "jobs": "jobs seen",
-    "slurm_started": "started by Slurm",
+    "slurm_started": "started by {who}",
     "same": "... Rota would have too",
     "elsewhere": "    ... but on other nodes",
     "only_slurm": "... Rota would not have",
@@ -25,7 +26,7 @@ SHOWN = {
     "earlier_jobs": "Rota would have started earlier",
     "earlier_s": "    by seconds, in all",
     "rota_would_stop": "Rota would have preempted",
-    "slurm_stopped": "preempted or requeued by Slurm",
+    "slurm_stopped": "preempted or requeued by {who}",
     "idle_gpu_s": "GPU-seconds free that Rota would have used",
 }
 
@@ -42,6 +43,12 @@ SHOWN = {
 @click.option(
     "--slurm-conf", metavar="FILE", default="", help="Path of slurm.conf, if Slurm needs it."
 )
+@click.option("--kubernetes", is_flag=True, help="Watch a Kubernetes instead of Slurm.")
+@click.option(
+    "--kubeconfig", metavar="FILE", default="",
+    help="Of that Kubernetes; else KUBECONFIG, ~/.kube/config, or the account of a pod.",
+)  # fmt: skip
+@click.option("--namespace", metavar="NAME", default="", help="Only pods of this namespace.")
 @click.option("--once", is_flag=True, help="Look once and show what Rota would do now.")
 @click.option("--duration", metavar="SECONDS", type=Finite(min=0), help="Stop after this time.")
 @click.option(
@@ -56,6 +63,7 @@ SHOWN = {
 @DEBUG
 def shadow(
     *,
+    kubernetes: bool,
     once: bool,
     duration: float | None,
     interval: float,
@@ -63,18 +71,18 @@ def shadow(
     force: bool,
     **what: str,
 ) -> None:
-    """Watch Slurm and show what Rota would have done, and where that differs.
+    """Watch Slurm or Kubernetes and show what Rota would have done, and where that differs.
 
-    Only reads (squeue, sinfo): nothing in Slurm is changed. Without --once or --duration it goes on
-    until it is interrupted.
+    Only reads (squeue and sinfo; lists of pods and nodes): nothing is changed. Without --once or
+    --duration it goes on until it is interrupted.
 
     \b
     Examples:
       rota shadow --policy tiresias --once
       rota shadow --policy easy --partition gpu --duration 86400 --interval 30 -o shadow
+      rota shadow --policy capacity --kubernetes --once
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.core.errors import OutputError
-    from rota.live.drivers.slurm.commands import SlurmQueries
     from rota.live.drivers.slurm.shadow import SlurmShadow
     from rota.study.folder import OutputFolder
 
@@ -84,40 +92,70 @@ def shadow(
         )
     if output is not None:
         OutputFolder(output, force=force, own=(LOG, SUMMARY))  # says so if it must not be used
-    slurm = SlurmQueries(what["slurm_conf"])
-    watcher = SlurmShadow(slurm, what["policy"], what["placement"], partition=what["partition"])
+    cluster, names = _cluster(what, kubernetes=kubernetes)
+    watcher = SlurmShadow(cluster, what["policy"], what["placement"], partition=what["partition"])
+    who = "Kubernetes" if kubernetes else "Slurm"
     end_s = time.monotonic() + (0.0 if once else duration if duration is not None else float("inf"))
     try:
         if output is None:
-            _watch(watcher, None, end_s, interval)
+            _watch(watcher, None, end_s, interval, names, who)
         else:
             output.mkdir(parents=True, exist_ok=True)
             (output / SUMMARY).unlink(missing_ok=True)  # of an earlier watch
             with (output / LOG).open("wb") as file:
-                _watch(watcher, file, end_s, interval)
+                _watch(watcher, file, end_s, interval, names, who)
     except OSError as error:
         raise OutputError(f"cannot write to {output}: {error}") from error
     finally:
         if watcher.totals.looks:
-            _finish(watcher.totals, output)
+            _finish(watcher.totals, output, who)
 
 
-def _watch(watcher: "SlurmShadow", file: IO[bytes] | None, end_s: float, interval: float) -> None:
-    """Look again and again. A Slurm that does not answer is asked again, except at first."""
+def _cluster(what: Mapping[str, str], *, kubernetes: bool) -> tuple["SeenCluster", dict[str, str]]:
+    """What is watched, and names for its jobs where they have no numbers."""
+    if not kubernetes:
+        from rota.live.drivers.slurm.commands import SlurmQueries
+
+        for name in ("kubeconfig", "namespace"):
+            if what[name]:
+                raise click.UsageError(f"--{name} is for --kubernetes", click.get_current_context())
+        return SlurmQueries(what["slurm_conf"]), {}
+    from rota.live.drivers.kubernetes.access import find_access
+    from rota.live.drivers.kubernetes.api import KubeApi
+    from rota.live.drivers.kubernetes.options import KubernetesOptions
+    from rota.live.drivers.kubernetes.shadow import KubeQueries
+
+    for name in ("partition", "slurm_conf"):
+        if what[name]:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for Slurm: leave it out with --kubernetes",
+                click.get_current_context(),
+            )
+    api = KubeApi(find_access(what["kubeconfig"]))
+    click.get_current_context().call_on_close(api.close)
+    found = KubeQueries(api, KubernetesOptions(), what["namespace"])
+    return found, found.names
+
+
+def _watch(
+    watcher: "SlurmShadow", file: IO[bytes] | None, end_s: float, interval: float,
+    names: Mapping[str, str], who: str,
+) -> None:  # fmt: skip
+    """Look again and again. A cluster that does not answer is asked again, except at first."""
     from rota.core.errors import ClusterError
-    from rota.live.drivers.slurm.shadow import as_json
+    from rota.live.drivers.slurm.shadow import as_json, named
 
     try:
         while True:
             begun_s = time.monotonic()
             try:
-                look = watcher.look()
+                look = named(watcher.look(), names)
             except ClusterError as error:
                 if not (error.retryable and watcher.totals.looks):
                     raise
                 warn(str(error))
             else:
-                click.echo(_line(look))
+                click.echo(_line(look, who))
                 if file is not None:
                     file.write(as_json(look))
                     file.flush()
@@ -129,7 +167,7 @@ def _watch(watcher: "SlurmShadow", file: IO[bytes] | None, end_s: float, interva
         click.echo("interrupted", err=True)
 
 
-def _line(look: "Look") -> str:
+def _line(look: "Look", who: str) -> str:
     """One look in one line."""
     clock = time.strftime("%H:%M:%S", time.localtime(look.unix_s))
     busy = f"{look.used_gpus:g}/{look.gpus:g} GPUs"
@@ -142,14 +180,14 @@ def _line(look: "Look") -> str:
         "would stop": look.wish.stops,
         "would move": list(look.wish.moves),
         "both started": look.same,
-        "only Slurm started": look.only_slurm,
+        f"only {who} started": look.only_slurm,
         "only Rota would have started": look.only_rota,
     }
     parts += [f"{what} {', '.join(names)}" for what, names in groups.items() if names]
     return "; ".join(parts)
 
 
-def _finish(totals: "Totals", output: Path | None) -> None:
+def _finish(totals: "Totals", output: Path | None, who: str) -> None:
     import msgspec
 
     numbers = msgspec.structs.asdict(totals)
@@ -160,6 +198,6 @@ def _finish(totals: "Totals", output: Path | None) -> None:
         part.replace(output / SUMMARY)
     table(
         ["", totals.policy],
-        [[label, f"{numbers[name]:g}"] for name, label in SHOWN.items()],
+        [[label.format(who=who), f"{numbers[name]:g}"] for name, label in SHOWN.items()],
         numbers=True,
     )

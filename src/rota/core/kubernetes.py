@@ -21,6 +21,12 @@ TYPES = (
     "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name",
     "gpu.nvidia.com/class",
 )  # fmt: skip
+GROUPS = (
+    "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "volcano.sh/job-name",
+    "ray.io/cluster", "leaderworkerset.sigs.k8s.io/name", "scheduling.x-k8s.io/pod-group",
+    "pod-group-name", "scheduling.k8s.io/group-name", "batch.kubernetes.io/job-name", "job-name",
+)  # fmt: skip
+"""Labels (or annotations) that name the job of a pod, the outermost first."""
 MIG = re.compile(r"nvidia\.com/mig-(\d)g\.\d+gb(?:\.me)?")
 _PARTS = 7
 _QUANTITY = re.compile(r"([+-]?\d{1,30}(?:\.\d{0,18})?)(?:[eE]([+-]?\d{1,2})|([numkKMGTPE]i?))?")

@@ -28,6 +28,7 @@ class Occupancy:
         )
         self._vertices = topology.vertices
         self._used: dict[tuple[int, str], float] = {}
+        self._given: float = 0.0  # GPUs in all, those that are shared as often as they are
 
     def _places(self, allocation: Allocation) -> dict[tuple[int, str], float]:
         wanted: dict[tuple[int, str], float] = {}
@@ -41,6 +42,7 @@ class Occupancy:
         """Occupy (+1) or vacate (-1)."""
         for place, amount in self._places(allocation).items():
             self._used[place] = self._used.get(place, 0.0) + sign * amount
+        self._given += sign * allocation.gpus
         if self._on is not None:
             for vertex, part in parts_of(allocation).items():
                 if self._vertices[vertex].level == DEVICE:
@@ -183,6 +185,8 @@ class Occupancy:
     def _within_all(self, allocation: Allocation) -> bool:
         """Is there as much in the whole cluster? A GPU that jobs share is one GPU."""
         up = sum(node.gpus for node in self._topology.nodes if node.up)
+        if self._given + allocation.gpus <= up + EPSILON / 2:
+            return True  # even if no GPU were shared
         total = 0.0
         wanted = self._places(allocation)
         for place, kind in {**self._used, **wanted}:

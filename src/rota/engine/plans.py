@@ -491,9 +491,10 @@ class Reserves(PlacementPlan, ReservingPlan):
         placement, placed, displaced = self._placement, self._placed, self._displaced
         nodes = placement.eligible(shape)
         anywhere = nodes == placement.up_nodes
+        moved = placed or displaced
         for time_s, job in releases:
             holder = job
-            if job.index in placed or job.index in displaced:
+            if moved and (job.index in placed or job.index in displaced):
                 held = self._held(job)
                 holder = cast("Job", Holder(held, job.index))
             if anywhere or placement.touches(nodes, holder.allocation):

@@ -23,6 +23,7 @@ import polars as pl
 
 from rota.core.eventlog import Bools, Floats, Ints, Vertices
 from rota.core.log import Record
+from rota.core.products import dot
 from rota.metrics.basis import Basis
 from rota.metrics.history import History
 from rota.placement.fragments import MILLI, Target
@@ -164,8 +165,8 @@ def averages(
     if fragments is None or until_s <= from_s or not fragments.gpus:
         return {"frag_amount": None, "frag_ratio": None}
     length_s = np.diff(np.clip(history.time_s, from_s, until_s), append=until_s)
-    useless = float(fragments.useless @ length_s)
-    idle = float(fragments.idle @ length_s)
+    useless = dot(fragments.useless, length_s)
+    idle = dot(fragments.idle, length_s)
     return {
         "frag_amount": useless / (fragments.gpus * (until_s - from_s)),
         "frag_ratio": useless / idle if idle > 0 else None,

@@ -20,6 +20,7 @@ import polars as pl
 
 from rota.core.eventlog import Bools, Floats, Ints, add_up
 from rota.core.log import Record
+from rota.core.products import dot
 from rota.metrics.fragmentation import fragmented
 from rota.metrics.history import OVER, OVERHEAD, RUNS, History, read_history
 
@@ -36,23 +37,23 @@ def fold_ledger(
     until_s = last_s if until_s is None else until_s
     length_s = np.diff(np.clip(history.time_s, from_s, until_s), append=until_s)
     idle = _capacity(history)  # less what is used: one by one, they are large
-    capacity = float(idle @ length_s)
+    capacity = dot(idle, length_s)
     used, extra = (_taken(history, state, length_s, idle) for state in (RUNS, OVERHEAD))
     twice = _overcommitted(history)
     if twice is not None:
         idle += twice
-        over = float(twice @ length_s)
+        over = dot(twice, length_s)
         used, extra = max(used - over, 0.0), extra - max(over - used, 0.0)
-    unused = float(idle @ length_s)
+    unused = dot(idle, length_s)
     scattered = fragmented(history)
     return {
         "capacity_gpu_s": capacity,
         "allocated_gpu_s": used + extra,
         "useful_gpu_s": used,
         "overhead_gpu_s": extra,
-        "resizing_gpu_s": float(_timeline(history, history.resizing) @ length_s),
+        "resizing_gpu_s": dot(_timeline(history, history.resizing), length_s),
         "idle_gpu_s": unused,
-        "fragmented_gpu_s": float(idle[scattered] @ length_s[scattered]),
+        "fragmented_gpu_s": dot(idle[scattered], length_s[scattered]),
         "lost_gpu_s": _lost_gpu_s(history, from_s, until_s),
     }
 
@@ -61,7 +62,7 @@ def _taken(history: History, state: int, length_s: Floats, idle: Floats) -> floa
     """GPU-seconds in this state, which are not idle."""
     gpus = _timeline(history, history.state == state)
     idle -= gpus
-    return float(gpus @ length_s)
+    return dot(gpus, length_s)
 
 
 def active_range(history: History) -> tuple[float, float]:
@@ -126,7 +127,7 @@ def _lost_gpu_s(history: History, from_s: float, until_s: float) -> float:
     rows, actors = _losses(history)
     counts = (history.time_s[rows] >= from_s) & (history.time_s[rows] <= until_s)
     gpus = history.asked[actors[counts]]
-    return float(gpus @ history.value[rows[counts]])
+    return dot(gpus, history.value[rows[counts]])
 
 
 def lost_work_s(history: History) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.core.hints import StepTime, TimedShape
+from rota.core.products import dot, mixed
 
 Floats = npt.NDArray[np.float64]
 ENOUGH = 3  # points, for a curve with three coefficients
@@ -21,13 +22,14 @@ STILL = 1e-12
 
 def nonnegative(matrix: Floats, target: Floats) -> Floats:
     """The x >= 0 with the least |matrix x - target|, coordinate by coordinate."""
-    squares, along = matrix.T @ matrix, matrix.T @ target
+    squares = (matrix[:, :, None] * matrix[:, None, :]).sum(axis=0)
+    along = mixed(target, matrix)
     found = np.zeros(matrix.shape[1])
     for _ in range(PASSES):
         before = found.copy()
         for at in range(len(found)):
             if squares[at, at] > 0:
-                pull = along[at] - squares[at] @ found
+                pull = along[at] - dot(squares[at], found)
                 found[at] = max(0.0, found[at] + pull / squares[at, at])
         if np.abs(found - before).max() <= STILL * max(1.0, np.abs(found).max()):
             break
@@ -63,7 +65,7 @@ class LossCurve(NamedTuple):
             slope, offset = nonnegative(matrix * weights[:, None], weights / above)
             if slope <= 0 and offset <= 0:
                 continue
-            error = float(((1 / (matrix @ np.array([slope, offset])) - above) ** 2).sum())
+            error = float(((1 / (matrix * [slope, offset]).sum(axis=1) - above) ** 2).sum())
             if error < least:
                 least = error
                 best = cls(slope / scale, offset, floor, float(steps[-1]))

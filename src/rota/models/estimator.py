@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.core.jobs import Job
+from rota.core.products import solved
 
 Array = NDArray[np.float64]
 
@@ -148,12 +149,12 @@ class _Fit:
         before = np.full(self._known.shape, np.inf)
         for _ in range(sweeps):
             traits, spread = self._expect()
-            now = traits @ self._loads.T + self._shift
+            now = _product(traits, self._loads) + self._shift
             if np.abs(now - before).max() < _STILL:
                 break
             before = now
             self._maximise(traits, spread)
-        result: Array = self._means + self._shift + self._expect()[0] @ self._loads.T
+        result: Array = self._means + self._shift + _product(self._expect()[0], self._loads)
         return result
 
     def _expect(self) -> tuple[Array, Array]:
@@ -161,7 +162,7 @@ class _Fit:
         loads, known = self._loads, self._known
         rank = loads.shape[1]
         inner = np.einsum("ij,jk,jl->ikl", known, loads, loads) / self._noise + np.eye(rank)
-        spread = np.linalg.inv(inner)
+        spread = solved(inner, np.broadcast_to(np.eye(rank), inner.shape))
         rest = self._centred - known * self._shift
         return np.einsum("ikl,ij,jl->ik", spread, rest, loads) / self._noise, spread
 
@@ -173,11 +174,17 @@ class _Fit:
         second[:, :rank, :rank] += spread
         normal = np.einsum("ij,ikl->jkl", known, second) + _WEAK * np.eye(rank + 1)
         right = np.einsum("ij,ik->jk", self._centred, design)
-        solved = np.linalg.solve(normal, right[..., None])[..., 0]
-        self._loads, self._shift = solved[:, :rank], solved[:, rank]
-        errors = self._centred - known * (traits @ self._loads.T + self._shift)
+        found = solved(normal, right[..., None])[..., 0]
+        self._loads, self._shift = found[:, :rank], found[:, rank]
+        errors = self._centred - known * (_product(traits, self._loads) + self._shift)
         doubt = np.einsum("ij,jk,ikl,jl->", known, self._loads, spread, self._loads)
         self._noise = max(((errors**2).sum() + doubt) / known.sum(), _LEAST**2)
+
+
+def _product(one: Array, other: Array) -> Array:
+    """Of every row of the one with every row of the other."""
+    total: Array = np.einsum("ik,jk->ij", one, other)
+    return total
 
 
 class LearntSpeeds:

@@ -21,14 +21,13 @@ from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.core.hints import StepTime, TimedShape
-from rota.models.science import scipy_module
+from rota.models.bounded import Stops, least
 
 if TYPE_CHECKING:
     import numpy as np
 
     BySize = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-EPSILON = 2.220446049250313e-16  # of floats
 TINY = 1e-8  # what stands for nothing: logarithms are taken
 CANDIDATES = 50  # batch sizes that are looked at
 SLOWER_FAR = 1.1  # what is not known of the network is as inside a node, and a bit more
@@ -225,15 +224,16 @@ def _fitted(
         start = _fitted(points[:-1], warm, tolerance)
         if _explained(start, points):
             return start
-        found = _fit(points, start, tolerance)
+        found = _fit(points, start, tolerance, warm=True)
         if StepError(points)(found)[0] <= WORSE + StepError(points[:-1])(start)[0]:
             return found  # else it is stuck where the objective is not smooth
-    return _fit(points, None, tolerance, retry=warm)
+    return _fit(points, None, tolerance, warm=warm)
 
 
 STUCK = 0.25  # of the objective: larger than measured times ever leave
 WORSE = 0.02  # of the objective: what one more point may cost
 KNOWN = 0.02  # logarithm: what is predicted so well needs no new fit
+ENOUGH = 1e-7  # of the objective: a warm fit that gains less by a step ends, far below `KNOWN`
 
 
 def _explained(theta: PerfParams, points: tuple[Measured, ...]) -> bool:
@@ -282,27 +282,28 @@ def _fit(
     start: PerfParams | None,
     tolerance: float | None,
     *,
-    retry: bool = False,
+    warm: bool,
 ) -> PerfParams:
-    fmin_l_bfgs_b = scipy_module("optimize", "fitting throughput models").fmin_l_bfgs_b
     begin, low, high = _bounds(points)
     if start is not None:
         begin = [
-            fresh if least == most else min(max(old, least), most)
-            for fresh, old, least, most in zip(begin, _unprior(start), low, high, strict=True)
+            fresh if lowest == highest else min(max(old, lowest), highest)
+            for fresh, old, lowest, highest in zip(begin, _unprior(start), low, high, strict=True)
         ]
-    limits = {} if tolerance is None else {"factr": tolerance / EPSILON, "pgtol": tolerance}
-    bounds = list(zip(low, high, strict=True))
+    stops = Stops() if tolerance is None else Stops(tolerance, tolerance)
+    if warm:  # there are no published results to meet
+        stops = stops._replace(value=tolerance or ENOUGH, memory=None)
     error = StepError(points)
-    found, value, _ = fmin_l_bfgs_b(error, begin, bounds=bounds, maxfun=15000, **limits)
-    if value > STUCK and retry:  # exact data: where one error is 0 the slope has a jump
+    found, value = least(error, begin, low, high, stops)
+    if value > STUCK and warm and start is None:
+        # exact data: where one error is 0 the slope has a jump
         again = [
-            min(max(guess, least), most)
-            for guess, least, most in zip(_guess(points), low, high, strict=True)
+            min(max(guess, lowest), highest)
+            for guess, lowest, highest in zip(_guess(points), low, high, strict=True)
         ]
-        other, better, _ = fmin_l_bfgs_b(error, again, bounds=bounds, maxfun=15000, **limits)
+        other, better = least(error, again, low, high, stops)
         found = other if better < value / 4 else found  # else both are as good as it gets
-    theta = PerfParams(*(float(value) for value in found))
+    theta = PerfParams(*found)
     if any(nodes > 1 for nodes, *_ in points):
         return theta
     return theta._replace(
@@ -342,11 +343,9 @@ class StepError:
             for nodes, replicas, batch, alone, step in points
         ]
 
-    def __call__(self, x: "Sequence[float]") -> "tuple[float, np.ndarray]":
+    def __call__(self, x: Sequence[float]) -> tuple[float, list[float]]:
         """RMSEs of the logarithms of both times, with a preference for small gamma and beta."""
-        import numpy as np
-
-        alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = map(float, x)
+        alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = x
         count = len(self._points)
         first = second = 0.0
         rows = []
@@ -394,4 +393,4 @@ class StepError:
         found[4] -= 2e-2 * near_ * near_ / alpha_r
         found[5] += 2e-2 * near_ / alpha_r
         found[6] += 2e-3 * (gamma - 1)
-        return value, np.array(found)
+        return value, found

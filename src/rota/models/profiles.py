@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.core.errors import InputError
+from rota.core.products import mixed, solved
 from rota.models.goodput import (
     TINY,
     BatchLimits,
@@ -133,6 +134,29 @@ class Convergence:
         return float(((batch - low) * above + (high - batch) * below) / (high - low))
 
 
+class Between:
+    """Linear between points in space, by tetrahedra.
+
+    SciPy says which of them holds a place. What is there follows from its corners without SciPy,
+    which would ask a linear algebra library: the digits would depend on the processor.
+    """
+
+    def __init__(self, mesh: Any, where: Array, what: Array) -> None:
+        self._mesh, self._where, self._what = mesh, where, what
+
+    def at(self, place: Array) -> list[float] | None:
+        """What is there; None: it lies outside."""
+        number = int(self._mesh.find_simplex(place))
+        if number < 0:
+            return None
+        corners = self._mesh.simplices[number]
+        last = self._where[corners[-1]]
+        edges = (self._where[corners[:-1]] - last).T
+        parts = solved(edges, (place - last)[:, None])[:, 0]
+        weights = np.append(parts, 1 - parts.sum())
+        return [float(each) for each in mixed(weights, self._what[corners])]
+
+
 class StepTimes:
     """How long steps of one application take on GPUs of one type."""
 
@@ -152,7 +176,8 @@ class StepTimes:
             gpus = sum(map(int, digits))
             self._most[gpus] = max(self._most.get(gpus, 0.0), float(rows[:, 0].max()))
         self._known: dict[tuple[Placement, float], tuple[float, float]] = {}
-        self._space: Any = None
+        self._space: Between | None = None
+        self._looked = False
         self._model: PerfParams | None = None
 
     def most_on(self, gpus: int) -> float:
@@ -186,13 +211,14 @@ class StepTimes:
             raise self._beyond(placement, batch)
         if rows is not None and rows[0, 0] <= batch <= rows[-1, 0]:
             return _interpolated(rows.tolist(), batch)
-        if self._space is None:
-            self._space = self._interpolator()
-        at = [min(len(placement), MOST_NODES), sum(placement), batch]
-        step_s, sync_s = self._space(at)[0]
-        if np.isnan(step_s):
+        if not self._looked:
+            self._space, self._looked = self._interpolator(), True
+        at = np.array([min(len(placement), MOST_NODES), sum(placement), batch], float)
+        found = self._space.at(at) if self._space is not None else None
+        if found is None:
             raise self._beyond(placement, batch)
-        return float(step_s), float(sync_s)
+        step_s, sync_s = found
+        return step_s, sync_s
 
     def predicted(self, placement: Placement, batch: float) -> tuple[float, float]:
         """The same where something near was measured; elsewhere the throughput model says it.
@@ -230,18 +256,16 @@ class StepTimes:
                 rows.setdefault((nodes, gpus, batch), []).append(np.array(times))
         return rows
 
-    def _interpolator(self) -> Any:
-        purpose = "interpolating placements that were not measured"
-        scipy = scipy_module("interpolate", purpose)
-        spatial = scipy_module("spatial", purpose)
+    def _interpolator(self) -> "Between | None":
         rows = self.spots()
         points = sorted(rows)
         where = np.vstack([np.array(points, float), self._scaled[:, :3]])
         what = np.vstack([*(np.mean(rows[point], axis=0) for point in points), self._scaled[:, 3:]])
+        spatial = scipy_module("spatial", "interpolating placements that were not measured")
         try:
-            return scipy.LinearNDInterpolator(where, what)
+            return Between(spatial.Delaunay(where), where, what)
         except spatial.QhullError:  # all of them are alike in something: nothing lies between them
-            return lambda _: [(float("nan"), float("nan"))]
+            return None
 
     @property
     def alone(self) -> float:

@@ -214,6 +214,8 @@ class Placement(Stateful, ABC):
         for vertex, _ in allocation.slices:
             if nodes >> where[vertex][0] & 1:
                 return True
+        if not allocation.extra:
+            return False
         return any(nodes >> where[vertex][0] & 1 for vertex, _, _ in allocation.extra)
 
     def gpus_on(self, nodes: int, allocation: Allocation | None = None) -> float:
@@ -222,7 +224,11 @@ class Placement(Stateful, ABC):
             nodes &= self.up_nodes
             return sum(n.gpus for p, n in enumerate(self.room.nodes) if nodes >> p & 1)
         where = self._where
-        return sum(gpus for vertex, gpus in allocation.slices if nodes >> where[vertex][0] & 1)
+        total: float = 0
+        for vertex, gpus in allocation.slices:
+            if nodes >> where[vertex][0] & 1:
+                total += gpus
+        return total
 
     # --- the contract -----------------------------------------------------------------------------
 
@@ -474,18 +480,25 @@ class Placement(Stateful, ABC):
         failed = 0
         for job in lower:
             tail.append(job)
-            self._shift(trial, job.allocation, +1)
             short -= job.allocation.gpus if everywhere else self.gpus_on(nodes, job.allocation)
             if short > EPSILON or len(tail) < 2 * failed:
                 continue
+            self._vacate(trial, tail[failed:])
             if self._possible(shape, trial):
                 self._shorten(failed)
                 return True
             failed = len(tail)
-        if len(tail) > failed and short <= EPSILON and self._possible(shape, trial):
-            self._shorten(failed)
-            return True
+        if len(tail) > failed and short <= EPSILON:
+            self._vacate(trial, tail[failed:])
+            if self._possible(shape, trial):
+                self._shorten(failed)
+                return True
         return False
+
+    def _vacate(self, room: Room, jobs: Iterable[Job]) -> None:
+        """Let them go."""
+        for job in jobs:
+            self._shift(room, job.allocation, +1)
 
     def _free_on(self, nodes: int) -> float:
         """GPUs free on these nodes."""

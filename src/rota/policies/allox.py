@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.products import mixed
 from rota.core.state import State
 from rota.core.view import View
 from rota.policies.rounds.problem import Array, RoundProblem
@@ -105,7 +106,7 @@ def allox(problem: RoundProblem, *, kept: Indices | None = None, alpha: float = 
     keeps = np.flatnonzero(held >= 0)
     shares = np.zeros_like(problem.throughput)
     shares[keeps, held[keeps]] = 1.0
-    free = np.maximum(problem.capacity - problem.size @ shares, 0.0)
+    free = np.maximum(problem.capacity - mixed(problem.size, shares), 0.0)
     able = (problem.throughput[:, free > 0] > 0).any(axis=1)
     waiting = np.flatnonzero((held < 0) & able)
     waiting = waiting[np.argsort(-problem.age[waiting], kind="stable")]

@@ -18,8 +18,8 @@ may start. A job that has outlived its estimate is expected to end at any moment
 Departs from the paper: a job that outlives its estimate is not killed.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace, merge
 from itertools import chain
 from typing import Annotated
@@ -35,6 +35,7 @@ from rota.core.view import View, arrival
 from rota.policies._queue import ArrivalQueue
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
 from rota.policies.backfill.queues import Arrival, ShapeQueue, in_order
+from rota.policies.backfill.releases import Release, Releases
 
 
 class EasyParams(Params, frozen=True):
@@ -63,8 +64,7 @@ class Easy(IncrementalPolicy[EasyParams]):
         self._queue = ArrivalQueue()
         self._shapes: dict[int, ShapeQueue] = {}  # the same jobs, by shape
         self._needs_s: dict[int, float] = {}  # seconds by estimate of those that wait
-        self._ends: list[Release] = []  # of running jobs, in their order
-        self._end_of: dict[int, float] = {}
+        self._releases = Releases()
         # since the last decision:
         self._new: list[Job] = []  # submitted
         self._moved: dict[int, Job] = {}  # started, ended or left; one of each shape
@@ -83,6 +83,7 @@ class Easy(IncrementalPolicy[EasyParams]):
         """Reservations depend on it."""
         self._anywhere = True
         self._nodes.clear()
+        self._releases.scatter()
 
     def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It waits."""
@@ -106,7 +107,7 @@ class Easy(IncrementalPolicy[EasyParams]):
 
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It holds nothing any more, or has left the queue."""
-        if job.index in self._end_of:
+        if job.index in self._releases:
             self._stops(job)
         else:
             self._leaves(job)
@@ -117,13 +118,11 @@ class Easy(IncrementalPolicy[EasyParams]):
         self._moved[job.shape.number] = job
 
     def _runs(self, job: Job) -> None:
-        end_s = self._end_of[job.index] = estimated_end_s(job, self.params.default_estimate_s)
-        insort(self._ends, (end_s, job.index, job))
+        self._releases.add(job, estimated_end_s(job, self.params.default_estimate_s))
         self._moved[job.shape.number] = job
 
     def _stops(self, job: Job) -> None:
-        end_s = self._end_of.pop(job.index)
-        del self._ends[bisect_left(self._ends, (end_s, job.index))]
+        self._releases.remove(job)
         self._moved[job.shape.number] = job
 
     # --- what it decides --------------------------------------------------------------------------
@@ -137,8 +136,9 @@ class Easy(IncrementalPolicy[EasyParams]):
         plan = view.plan(EasyPlan)
         self._now_s = now_s = view.now_s
         new, self._new = self._new, []
+        self._releases.gather(plan)
         if not (self._anywhere or self._moved) and self._are_behind(new, plan):
-            turn = Backfill(plan, now_s, self._ends, self._needs_s, self._shapes)
+            turn = Backfill(plan, now_s, self._releases, self._needs_s, self._shapes)
             turn.heads = self.heads
             for job in sorted(new, key=arrival):
                 if next(plan.candidates((job,)), None) is not None:
@@ -152,7 +152,7 @@ class Easy(IncrementalPolicy[EasyParams]):
             shapes, nodes = self._competing(nodes, plan)
             queue = in_order(shapes.values())
             elsewhere = [head for head in self.heads if not head.nodes & nodes]
-        turn = Backfill(plan, now_s, self._ends, self._needs_s, shapes, nodes)
+        turn = Backfill(plan, now_s, self._releases, self._needs_s, shapes, nodes)
         head = next((job for job in queue if not turn.start(job)), None)
         if head is not None:
             turn.reserve(head)
@@ -196,10 +196,6 @@ class Easy(IncrementalPolicy[EasyParams]):
         return found, nodes
 
 
-Release = tuple[float, int, Job]
-"""When a job ends, its number, the job."""
-
-
 class Reservation(msgspec.Struct, frozen=True):
     """What a head was promised: it fits on its nodes at this time (inf: unknown).
 
@@ -219,7 +215,7 @@ class Backfill:
         self,
         plan: EasyPlan,
         now_s: float,
-        ends: Sequence[Release],
+        releases: Releases,
         needs_s: Mapping[int, float],
         shapes: Mapping[int, ShapeQueue],
         nodes: int = 0,
@@ -227,7 +223,7 @@ class Backfill:
         self.heads: list[Reservation] = []
         self._plan = plan
         self._now_s = now_s
-        self._ends = ends  # of running jobs
+        self._releases = releases
         self._needs_s = needs_s
         self._shapes = shapes
         self._nodes = nodes  # for which these wait
@@ -265,7 +261,9 @@ class Backfill:
     def _earliest(self, job: Job, by_s: float = INF) -> float:
         """When it fits if no other job starts; inf: not even by this time."""
         started = [release for release in self._started if release[0] <= by_s]
-        ends = merge(self._ends, started) if started else self._ends
+        ends: Iterable[Release] = self._releases.on(self._plan.eligible(job))
+        if started:
+            ends = merge(ends, started)
         return self._plan.earliest(job, _until(ends, by_s), ordered=True)
 
     def fill(self) -> None:

@@ -185,8 +185,8 @@ class Past:
         if self.reach == inf:
             return height, slopes
         ratio, apart = lengths - self.told, self.told - centre
-        table = np.stack([np.ones(len(ratio)), apart, ratio, apart**2, apart * ratio], axis=1)
-        mass, x, y, xx, xy = (near @ table).T
+        table = (np.ones(len(ratio)), apart, ratio, apart**2, apart * ratio)
+        mass, x, y, xx, xy = ((near * column).sum(axis=1) for column in table)
         mass = np.maximum(mass, _NO_SPREAD)
         x, y = x / mass, y / mass
         slopes = (xy - mass * x * y + STEADY * slope) / (xx - mass * x**2 + STEADY)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rota.core.products import solved
 from rota.solvers.share_problem import Array, ShareProblem, ShareSolution
 
 STEPS = 60
@@ -313,8 +314,8 @@ class _Step:
             _dot(base, at.size) + hg - left.capacity,
             float(_dot(at.slope, k_gain)) - left.level,
         )
-        solved = np.linalg.solve(self.matrix, right)
-        dp, dz = solved[:-1], float(solved[-1])
+        found = solved(self.matrix, right[:, None])[:, 0]
+        dp, dz = found[:-1], float(found[-1])
         paid = d * (at.size * dp[:, None])
         lift = at.slope * (dz / self.det)
         dual, primal = np.empty_like(change), np.empty_like(change)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rota.core.errors import SolverLimitError
+from rota.core.products import dot, mixed
 from rota.solvers.linear import LinearProgramme, equal_rows, solve_linear, sparse
 from rota.solvers.utilities import Array, Utility
 
@@ -55,7 +56,7 @@ class PriceProblem:
 
     def worth(self, shares: Array) -> float:
         """The sum of utilities."""
-        return float(self.counts @ self.utility.value((self.gain * shares).sum(axis=1)))
+        return dot(self.counts, self.utility.value((self.gain * shares).sum(axis=1)))
 
     def usage(self, shares: Array) -> Array:
         """GPUs of each type that are in use on average."""
@@ -109,7 +110,7 @@ def responses(problem: PriceProblem, prices: Array) -> tuple[Array, Array]:
 def dual(problem: PriceProblem, prices: Array) -> tuple[float, Array]:
     """The bound D that these prices prove, and what jobs choose at them."""
     shares, left = responses(problem, prices)
-    return float(problem.capacity @ prices + problem.counts @ left), shares
+    return dot(problem.capacity, prices) + dot(problem.counts, left), shares
 
 
 def find_prices(
@@ -161,7 +162,7 @@ class _Search:
         self.worths: list[Array] = []  # the same by group
         self.usages: list[Array] = []  # by group and type
         self.used: list[int] = []  # at which step a mixture used it last
-        self.total = float(problem.counts @ problem.utility.weight)
+        self.total = dot(problem.counts, problem.utility.weight)
 
     def run(self, prices: Array | None, steps: int) -> PriceSolution:
         """Search until the gap is closed."""
@@ -306,4 +307,4 @@ def _first_prices(problem: PriceProblem, shares: Array) -> Array:
     """What a little more of each type is worth on average at these shares."""
     slope = problem.utility.slope((problem.gain * shares).sum(axis=1))
     worth = slope[:, None] * problem.gain / problem.size[:, None]
-    return np.asarray(problem.counts @ worth / problem.counts.sum())
+    return np.asarray(mixed(problem.counts, worth) / problem.counts.sum())

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.core.errors import InfeasibleError, SolverLimitError
+from rota.core.products import dot, mixed
 from rota.solvers.interior import STEPS, Search
 from rota.solvers.linear import LinearProgramme, equal_rows, solve_linear, sparse
 from rota.solvers.share_problem import Array, ShareProblem, ShareSolution
@@ -177,7 +178,7 @@ def solve_whole(problem: ShareProblem) -> ShareSolution:
     )
     shares = np.clip(found.point[:-1].reshape(rows, kinds), 0.0, 1.0)
     shares /= np.maximum(1.0, shares.sum(axis=1))[:, None]
-    shares /= np.maximum(1.0, (problem.size @ shares) / np.maximum(problem.capacity, 1e-300))
+    shares /= np.maximum(1.0, mixed(problem.size, shares) / np.maximum(problem.capacity, 1e-300))
     bids = np.abs(found.duals[rows + kinds :]) / top
     prices = np.abs(found.duals[rows : rows + kinds])
     tight = bids * slope > _TIGHT * unit / rows
@@ -263,7 +264,7 @@ def solve_single(problem: ShareProblem) -> ShareSolution | None:
     if problem.log and not floor.any():
         return _product(problem, gain, capacity)
     least = np.maximum(np.where(slope > 0, -np.inf, floor / gain), 0.0)
-    if problem.log or least.max() > 1 or problem.size @ least > capacity:
+    if problem.log or least.max() > 1 or dot(problem.size, least) > capacity:
         return None
     if not slope.any():
         return _sum(problem, least, capacity)
@@ -287,7 +288,7 @@ def _level(problem: ShareProblem, slope: Array, floor: Array) -> ShareSolution |
 def _all_used(size: Array, slope: Array, floor: Array, capacity: float) -> float:
     """The level at which the rows need all machines: they begin to need some one by one."""
     rises = slope > 0
-    left = capacity - float(size[~rises] @ np.maximum(floor[~rises], 0.0))
+    left = capacity - dot(size[~rises], np.maximum(floor[~rises], 0.0))
     begin = -floor[rises] / slope[rises]
     order = np.argsort(begin, kind="stable")
     begin = begin[order]
@@ -321,7 +322,7 @@ def _sum(problem: ShareProblem, least: Array, capacity: float) -> ShareSolution:
     size = problem.size
     value = np.zeros(len(size)) if problem.value is None else problem.value[:, 0]
     worth = value / size
-    shares, left, price = least.copy(), capacity - float(size @ least), 0.0
+    shares, left, price = least.copy(), capacity - dot(size, least), 0.0
     for best in np.unique(worth[worth > 0])[::-1]:
         mine = worth == best
         room = float((size * (1.0 - shares))[mine].sum())

@@ -102,6 +102,15 @@ export function plural(count, word, several = `${word}s`) {
   return `${number(count)} ${count === 1 ? word : several}`;
 }
 
+/**
+ * How many GPUs a job has, and how many it asked for if these are others.
+ * @param {number} asked
+ * @param {number} [held] whole GPUs
+ */
+export function heldOf(asked, held = asked) {
+  return held === asked || asked % 1 ? plural(asked, "GPU") : `${plural(held, "GPU")}, asked for ${number(asked)}`;
+}
+
 /** @param {number | null | undefined} share */
 export function percent(share) {
   if (share === null || share === undefined || !Number.isFinite(share)) return "–";

@@ -47,6 +47,13 @@ export class Playback {
     this.steps = 0; // for measurements
   }
 
+  /** Whole GPUs that a job has at this moment: an elastic one has others than it asked for. @param {number} job */
+  held(job) {
+    let count = 0;
+    for (const owner of this.owners) count += owner === job + 1 ? 1 : 0;
+    return count;
+  }
+
   /** @param {number} i @param {boolean} begins */
   take(i, begins) {
     const { bars } = this;

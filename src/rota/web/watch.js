@@ -5,7 +5,7 @@ import { TimeChart } from "./chart.js";
 import { hueOf, isDark, Palette, ramp } from "./colours.js";
 import { unpack } from "./columns.js";
 import { fill, h, say } from "./dom.js";
-import { lasting, number, percent, plural, REASONS, round, sinceStart } from "./format.js";
+import { REASONS, heldOf, lasting, number, percent, plural, round, sinceStart } from "./format.js";
 import { timeStep } from "./lanes.js";
 import { ClusterMap } from "./map.js";
 import { Playback, WHAT } from "./play.js";
@@ -140,13 +140,13 @@ class Stage {
       const { bars } = this.play;
       return [`${first}, shared by ${plural(parts.length, "job")}`, ...parts.map((i) => `${this.name(bars.job[i])}${bars.overhead[i] ? ": being started, stopped or moved" : ""}`)].join("\n");
     }
-    return owner ? `${first}\n${this.name(owner - 1)}${this.play.taking[spot.place] ? "\nbeing started, stopped or moved" : ""}` : `${first}\nfree`;
+    return owner ? `${first}\n${this.name(owner - 1, this.play.held(owner - 1))}${this.play.taking[spot.place] ? "\nbeing started, stopped or moved" : ""}` : `${first}\nfree`;
   }
 
-  /** @param {number} job */
-  name(job) {
+  /** @param {number} job @param {number} [held] GPUs that it has now */
+  name(job, held) {
     const tenant = this.table.tenants.length > 1 ? `, ${this.table.tenants[this.jobs.tenant[job]]}` : "";
-    return `job ${this.table.ids[job]} (${plural(this.jobs.gpus[job], "GPU")}${tenant})`;
+    return `job ${this.table.ids[job]} (${heldOf(this.jobs.gpus[job], held)}${tenant})`;
   }
 
   /** The moment that is shown. @param {number} at */

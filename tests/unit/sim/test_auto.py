@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from rota.core.errors import OptionError
@@ -16,7 +17,7 @@ from rota.engine.wiring import Parts, make_engine
 from rota.jobfile.convert import to_spec
 from rota.models.costs import Zero
 from rota.models.rates import Uniform
-from rota.sim.auto import goal_of, parse_candidates
+from rota.sim.auto import AutoScheduler, GoalForecast, goal_of, parse_candidates
 from rota.sim.cluster import SimCluster
 from rota.study.config import RunConfig
 from rota.study.run import simulate
@@ -83,6 +84,46 @@ def test_it_is_better_than_all_where_the_character_of_jobs_changes(seed, tmp_pat
     auto, notes, _ = ran(jobs, "auto:candidates=fifo-skip+las,every_s=1800,runs=2")
     assert auto < min(fixed)
     assert notes
+
+
+AIMS = f"auto:goal=p95-wait,candidates={THREE}"
+
+
+def p95(jobs, policy):
+    return float(np.percentile(ran(jobs, policy)[2].jobs["wait_s"].to_numpy(), 95))
+
+
+@pytest.mark.parametrize("kind", ["mixed", "short", "heavy", "wide", "bursty"])
+def test_a_percentile_as_goal(kind, tmp_path):
+    jobs = trace(tmp_path / "jobs.csv", [(kind, 400, 1.05)])
+    assert p95(jobs, AIMS) <= 1.05 * min(p95(jobs, policy) for policy in THREE.split("+"))
+
+
+@pytest.mark.parametrize(
+    ("count", "seed", "most"),
+    [
+        (400, 1, 1.0),  # better than all
+        pytest.param(400, 2, 1.15, marks=pytest.mark.soak),
+        pytest.param(1500, 1, 1.1, marks=pytest.mark.soak),
+        pytest.param(1500, 2, 1.1, marks=pytest.mark.soak),
+    ],
+)
+def test_a_percentile_as_goal_where_the_character_of_jobs_changes(count, seed, most, tmp_path):
+    even = int(0.3 * count)
+    jobs = trace(tmp_path / "jobs.csv", [("even", even, 1.1), ("tail", count - even, 1.3)], seed)
+    assert p95(jobs, AIMS) < most * min(p95(jobs, policy) for policy in THREE.split("+"))
+
+
+def test_who_takes_over_is_not_worse_for_more_jobs(monkeypatch, tmp_path):
+    """A better 95th percentile is not enough."""
+    jobs = trace(tmp_path / "jobs.csv", [("mixed", 60, 1.3)])
+    wider = {"fifo-skip": 1000.0, "las": 1060.0, "srtf": 1200.0}
+    goal = {"fifo-skip": 900.0, "las": 800.0, "srtf": 700.0}
+    monkeypatch.setattr(
+        AutoScheduler, "_forecast", lambda _, view, text: GoalForecast(goal[text], wider[text])
+    )
+    _, notes, _ = ran(jobs, AIMS)
+    assert [note.split()[1] for note in notes] == ["las"]
 
 
 def test_the_same_seed_gives_the_same_log(tmp_path):

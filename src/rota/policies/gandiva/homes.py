@@ -36,6 +36,7 @@ class Homes:
                 self.living.setdefault(device, []).append(index)
         foreign = (job for job in jobs.values() if job.running and job.index not in homes)
         self._gpus = SharedGpus(topology, foreign)
+        self._devices: dict[int, list[int]] = {}  # by server
 
     # --- servers ----------------------------------------------------------------------------------
 
@@ -45,7 +46,10 @@ class Homes:
 
     def devices(self, node: Vertex) -> list[int]:
         """The GPUs of a server that jobs can live on."""
-        return [gpu.id for gpu in self._gpus.on(node)]
+        known = self._devices.get(node.id)
+        if known is None:
+            known = self._devices[node.id] = [gpu.id for gpu in self._gpus.on(node)]
+        return known
 
     def node_of(self, device: int) -> int:
         """The server of a GPU."""
@@ -225,6 +229,7 @@ class Homes:
         if not fitting or job.shape.apart or job.gpus < 1:
             return None
         node = min(fitting, key=self.load)
-        devices = self._suiting(node, job)
-        devices.sort(key=lambda device: len(self.living.get(device, ())))  # stable
+        devices = sorted(  # stable
+            self._suiting(node, job), key=lambda device: len(self.living.get(device, ()))
+        )
         return tuple(sorted(devices[:count]))

@@ -112,8 +112,9 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
         there = (len(active), max(active, default=-1))
         state.changed |= there != state.jobs
         state.jobs = there
+        shut = {node.id for node in view.topology.nodes if not node.open}
         for index, home in list(state.homes.items()):
-            closed = any(not vertices[vertices[device].node].open for device in home)
+            closed = bool(shut) and any(vertices[device].node in shut for device in home)
             if index not in active or (closed and not active[index].running):
                 self._part(index)
                 homes.leave(index)

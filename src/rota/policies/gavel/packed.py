@@ -9,6 +9,7 @@ solves it.
 import numpy as np
 from numpy.typing import NDArray
 
+from rota.core.products import mixed
 from rota.policies.gavel.basics import isolated, normalised, runnable
 from rota.policies.gavel.durations import fairest, ideal_times
 from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundProblem
@@ -143,7 +144,7 @@ class _Programme:
         most = np.zeros(self.combinations)
         np.maximum.at(most, self.combination, used[self.job])
         shares /= np.maximum(1.0, most)[:, None]
-        load = self.size @ shares
+        load = mixed(self.size, shares)
         shares /= np.maximum(1.0, load / np.maximum(self.problem.capacity, 1e-300))[None, :]
         together = np.zeros((len(self.pairs.jobs), kinds))
         together[self.usable] = shares[jobs:]

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.log import Record
+from rota.core.products import dot
 from rota.metrics.history import OVERHEAD, read_history
 from rota.reproduce.elastic.drawn import (
     GPU_TYPE,
@@ -86,7 +87,7 @@ class ElasticSideBySide(Recipe):
         again[starts[first]] = False
         lasted_s = history.length_s[again]
         return {
-            "lost_gpu_s": float(lasted_s @ history.held[again]),
+            "lost_gpu_s": dot(lasted_s, history.held[again]),
             "longest_s": float(lasted_s.max(initial=0.0)),
         }
 

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.products import dot
 from rota.core.registry import parse_params, unknown
 from rota.core.workload import OnDemand, Workload, fields
 from rota.traces.synth import draws, sampling
@@ -113,7 +114,7 @@ def generate(
     _check(kind, params, {"jobs": jobs, "gpus": gpus, "load": load, "seed": seed})
     sizes = draws.sizes(stream(seed, "sizes"), jobs, _mix(kind, params.sizes, gpus))
     durations_s = _durations_s(stream(seed, "durations"), jobs, params)
-    span_s = float(sizes @ durations_s) / (gpus * load)
+    span_s = dot(sizes, durations_s) / (gpus * load)
     if span_s < _LEAST_SPAN_S and not params.exact:
         raise OptionError(
             f"{kind}: jobs={jobs} at load={load:g} on gpus={gpus} arrive within {span_s:.3g} s: "

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.products import dot
 from rota.core.registry import parse_params, split
 from rota.core.workload import Workload
 from rota.traces.synth.draws import Floats, evenly, stream
@@ -67,7 +68,7 @@ def sample(*, jobs: int, gpus: int, load: float, seed: int, options: Mapping[str
     chosen = stream(seed, "sizes").choice(len(sizes), jobs, p=shares)
     durations_s = _durations_s(stream(seed, "durations"), model, sizes, chosen, params)
     gpus_each = np.array([size for size, _ in sizes])[chosen]
-    span_s = float(gpus_each @ durations_s) / (gpus * load)
+    span_s = dot(gpus_each, durations_s) / (gpus * load)
     if span_s < _LEAST_SPAN_S and not params.exact:
         raise OptionError(
             f"{KIND}: jobs={jobs} at load={load:g} on gpus={gpus} arrive within {span_s:.3g} s: "

@@ -8,7 +8,7 @@ state: each answer is about the cluster as Slurm made it.
 
 from collections.abc import Mapping, Sequence
 from time import time
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,7 +25,7 @@ from rota.engine.general import GeneralScheduler
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.priority import PriorityScheduler
 from rota.engine.wiring import DEFAULT_ADMISSION, Parts
-from rota.live.drivers.slurm.commands import SlurmQueries
+from rota.live.drivers.slurm.layout import SeenJob, SeenNode
 from rota.live.drivers.slurm.mirror import Mirror, SlurmChanges
 
 FIRST_TASK = 1 << 40  # numbers of tasks of non-gang jobs: Slurm's jobs are all gangs
@@ -90,8 +90,20 @@ class Totals(msgspec.Struct):
     idle_gpu_s: float = 0.0  # GPUs that were free for jobs that Rota would have started on them
 
 
+class SeenCluster(Protocol):
+    """A cluster as others run it, for the eyes of Rota only."""
+
+    def nodes(self) -> Sequence[SeenNode]:
+        """Its nodes."""
+        ...
+
+    def jobs(self) -> Sequence[SeenJob]:
+        """Jobs that wait, run, or have ended lately."""
+        ...
+
+
 class SlurmShadow:
-    """Watches one Slurm with one policy.
+    """Watches one Slurm, or another cluster that is seen in its words, with one policy.
 
     Args:
         commands: Can only read.
@@ -102,7 +114,7 @@ class SlurmShadow:
 
     def __init__(
         self,
-        commands: SlurmQueries,
+        commands: SeenCluster,
         policy: str,
         placement: str = "consolidate",
         *,
@@ -261,6 +273,22 @@ class SlurmShadow:
             for name in {*look.wish.starts, *self._wanted_since}
             if name in waits
         }
+
+
+def named(look: Look, names: Mapping[str, str]) -> Look:
+    """The same with names in place of numbers of jobs."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {names.get(key, key): each for key, each in value.items()}
+        if isinstance(value, list):
+            return [names.get(each, each) for each in value]
+        return value
+
+    fields = {key: renamed(value) for key, value in msgspec.structs.asdict(look).items()}
+    wish = msgspec.structs.asdict(look.wish)
+    fields["wish"] = ShadowDecision(**{key: renamed(value) for key, value in wish.items()})
+    return Look(**fields)
 
 
 def as_json(value: Any) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, InputError, TraceError
 from rota.core.kubernetes import (
+    GROUPS,
     MIG,
     SHARED,
     container_resources,
@@ -110,12 +111,6 @@ def machines_of(items: Iterable[Mapping[str, Any]], mig: str) -> tuple[NodeSpec,
     return tuple(nodes.values())
 
 
-GROUPS = (
-    "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "volcano.sh/job-name",
-    "ray.io/cluster", "leaderworkerset.sigs.k8s.io/name", "scheduling.x-k8s.io/pod-group",
-    "pod-group-name", "scheduling.k8s.io/group-name", "batch.kubernetes.io/job-name", "job-name",
-)  # fmt: skip
-"""Labels (or annotations) that name the job of a pod, the outermost first."""
 SLOTS = (
     "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index",
     "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index",
