@@ -240,7 +240,7 @@ class _BoxSearch:
             return None
         most = 1.0 if first else self._room(at, way)
         length = min(1 / sqrt(_dot(way, way)), most) if first else min(1.0, most)
-        line = _FittedLine(now, slope, length, most)
+        line = _LineSearch(now, slope, length, most)
         for _ in range(MOST_TRIES):
             length = line.length
             if length == 1:
@@ -295,7 +295,7 @@ def _solved(rows: list[Vector], right: Vector) -> Vector | None:
     return right
 
 
-class _FittedLine:
+class _LineSearch:
     """The line search: an interval that holds a good length, ever narrower."""
 
     def __init__(self, value: float, slope: float, length: float, most: float) -> None:
