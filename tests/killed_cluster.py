@@ -101,11 +101,11 @@ class KilledCluster:
         """The state folder of a daemon."""
         return self.folder / f"state{number}"
 
-    def start_daemon(self, number):
+    def start_daemon(self, number, *options):
         """Start it, on its own folder and port."""
         self.daemons[number] = ServedProcess(
             self.folder / f"daemon{number}.log", "serve", "--state", self.state(number),
-            "--config", self.config, "--listen", f"127.0.0.1:{self.ports[number]}",
+            "--config", self.config, "--listen", f"127.0.0.1:{self.ports[number]}", *options,
         )  # fmt: skip
 
     def start_agent(self, name):

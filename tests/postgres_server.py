@@ -90,9 +90,24 @@ class PostgresServer:
             connection.execute(f"create database {name}")
         return self.url(name)
 
+    def copy(self, url):
+        """Make a database that is as this one is now; its URL."""
+        name = f"test{next(self._numbers)}"
+        self._as(name, url)
+        return self.url(name)
+
+    def put_back(self, url, copy):
+        """Make a database as its copy is."""
+        self.drop(url)
+        self._as(_name(url), copy)
+
+    def _as(self, name, template):
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"create database {name} template {_name(template)}")
+
     def drop(self, url):
         """Remove it, whoever uses it."""
-        name = url.partition("@/")[2].partition("?")[0]
+        name = _name(url)
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(f"drop database if exists {name} with (force)")
 
@@ -101,6 +116,10 @@ class PostgresServer:
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _name(url):
+    return url.partition("@/")[2].partition("?")[0]
 
 
 def leading(url, seconds=LEASE_S, address="http://127.0.0.1:1"):

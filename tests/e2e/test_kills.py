@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from daemon_process import ServedProcess
+from agents_net import eventually
+from daemon_process import PATIENCE_S, ServedProcess
 from killed_cluster import killed_cluster
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
@@ -68,3 +69,45 @@ def test_with_certificates_machines_and_clients_find_the_next_leader(tmp_path, d
         cluster.start_agent("n0")  # with the certificate that it has
         cluster.submit("last", 0.1)
         cluster.check()
+
+
+def test_a_database_that_was_put_back_is_refused_and_ends_nothing_unasked(
+    tmp_path, postgres_server, database
+):
+    """What the leader's seal knows and an older copy of the database does not."""
+    with killed_cluster(tmp_path, database=database) as cluster:
+        cluster.daemons[1].stop()
+        cluster.daemons[1] = None
+        cluster.submit("old", 0.01)
+        cluster.check()
+        cluster.daemons[0].stop()
+        copy = postgres_server.copy(database)
+        cluster.start_daemon(0)
+        eventually(cluster.answers)
+        cluster.submit("lost", 300)
+        running = cluster.submitted["lost"]
+        eventually(lambda: cluster.client.job(running).state == "RUNNING")
+        eventually(lambda: len(cluster.lines("runs")) == 2)
+        still = set(cluster.orphans())
+        cluster.daemons[0].stop()
+        postgres_server.put_back(database, copy)
+        cluster.start_daemon(0)
+        refused = cluster.daemons[0]
+        assert refused.process.wait(PATIENCE_S) == 2
+        assert "went back in time: missing: 1 of 2 jobs" in refused.text()
+        assert "--accept-loss" in refused.text()
+        assert set(cluster.orphans()) == still  # it goes on
+        cluster.start_daemon(0, "--accept-loss")
+        eventually(cluster.answers)
+        eventually(lambda: not cluster.orphans())  # nobody knows it: it was accepted that it ends
+        del cluster.submitted["lost"]
+        cluster.submit("next", 0.01)
+        assert int(cluster.submitted["next"]) > int(running)
+        eventually(lambda: not list(cluster.client.jobs(active=True)))
+        assert {job.name: job.state for job in cluster.client.jobs()} == {
+            "old": "SUCCEEDED", "next": "SUCCEEDED",
+        }  # fmt: skip
+        cluster.daemons[0].stop()
+        cluster.start_daemon(0)  # it was accepted once and for all
+        eventually(cluster.answers)
+        postgres_server.drop(copy)

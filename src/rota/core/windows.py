@@ -251,16 +251,22 @@ def with_queues_below(
     tenants: TenantTree,
     seen: Collection[str] = (),
     error: type[RotaError] = OptionError,
+    *,
+    strict: bool = True,
 ) -> NodeWindow:
     """The same, for the queues that are declared below its own, too.
 
     A queue that nobody knows is a typing error, where there are names to compare it with: those
-    that are declared, and those of jobs (`seen`).
+    that are declared, and those of jobs (`seen`); not `strict`: others may come, too.
     """
     known = sorted({*tenants.names, *filter(None, seen)})
     queues: list[str] = []
     for queue in window.queues:
-        if known and not any(name == queue or name.startswith(f"{queue}/") for name in known):
+        if (
+            strict
+            and known
+            and not any(name == queue or name.startswith(f"{queue}/") for name in known)
+        ):
             raise error(f"{window.kind} {window.name}: {unknown('queue', queue, known)}")
         below = [name for name in tenants.names if queue in (t.name for t in tenants.path(name))]
         queues += [queue, *below]

@@ -890,7 +890,10 @@ class Daemon:
                 )
             now_s, epoch = state.cluster.now_s, self.store.epoch_unix
             present = state.windows.values()
-            window = made_window(asked, present, state.engine.view, now_s, epoch, actor.name)
+            window = made_window(
+                asked, present, state.engine.view, now_s, epoch, actor.name,
+                strict=not self._permissions.undeclared_queues,
+            )  # fmt: skip
             change = WindowChange(by=actor.name, add=window)
             return [change], lambda: self._picture_window(window.name)
 

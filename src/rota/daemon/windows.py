@@ -26,8 +26,13 @@ def made(
     now_s: float,
     epoch: float,
     by: str,
+    *,
+    strict: bool,
 ) -> NodeWindow:
-    """The window that somebody asks for; what is wrong with it is said."""
+    """The window that somebody asks for; what is wrong with it is said.
+
+    `strict`: only queues that are declared make sense, where any is.
+    """
     others = list(present)
     names = {other.name for other in others}
     if asked.name in names:
@@ -66,7 +71,7 @@ def made(
     )
     check(window, view.topology, InputError, now_s)
     seen = {job.tenant for job in view.active.values()} if len(view.tenants) else ()
-    return with_queues_below(window, view.tenants, seen, InputError)
+    return with_queues_below(window, view.tenants, seen, InputError, strict=strict)
 
 
 def picture_window(window: NodeWindow, view: View, now_s: float, epoch: float) -> WindowInfo:

@@ -5,7 +5,7 @@ import pytest
 from daemon_slow import state
 from rota.core.errors import ConflictError, InputError, NotFoundError, OptionError
 from rota.core.windows import NodeWindow
-from rota.daemon.settings import Queue, Scheduling
+from rota.daemon.settings import Permissions, Queue, Scheduling
 from rota.engine.invariants import Invariants
 from rota.live.inputs import NodeRequest, Reconfigured, WindowChange
 from rota.wire import NewWindow
@@ -145,6 +145,10 @@ def test_a_reservation_is_for_the_queues_below_too(running, operator, alice, fil
                 daemon.add_window(
                     NewWindow(kind="reservation", nodes=["n0"], queues=[wrong]), operator
                 )
+        daemon._permissions = Permissions(undeclared_queues=True)
+        later = NewWindow(kind="reservation", nodes=["n0"], queues=["x"], name="later")
+        assert daemon.add_window(later, operator).queues == ["x"]
+        daemon.remove_window("later", operator)
         made = daemon.add_window(
             NewWindow(kind="reservation", nodes=["n0"], queues=["research"]), operator
         )
