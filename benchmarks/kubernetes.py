@@ -27,7 +27,7 @@ from rota.live.drivers.kubernetes.access import find_access
 from rota.live.drivers.kubernetes.api import KubeApi, KubeError
 
 MOST_MIB, MOST_P99_S, MOST_REQUESTS = 500.0, 0.25, 3.0
-GPUS, LASTS_S, PATIENCE_S = 8, 2.0, 1800.0
+GPUS, LASTS_S, PATIENCE_S = 8, 0.2, 1800.0
 PODS = "/api/v1/namespaces/default/pods"
 
 

@@ -86,7 +86,7 @@ def play(kube, daemon, traces, count, kills, *, seed):
     daemon.client.submit_many(jobs[half:])
     for number in range(kills):
         done = states(daemon)["SUCCEEDED"]
-        if number == kills // 3:
+        if number == kills // 3 or (kills > 4 and number == 2 * kills // 3):
             (traces / "go").touch()
             kube.stop_server()
             kube.start_server()

@@ -27,6 +27,7 @@ require_kubernetes()
 
 EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
 QUEUES = ("research", "product", "students")
+THREE = "research: {quota: 4}, product: {quota: 2}, students: {quota: 2}"
 UNTIL_GO = 'while [ ! -e "$GO" ]; do sleep 0.05; done; exit "${CODE:-0}"'
 
 
@@ -58,11 +59,11 @@ def serve(kube, tmp_path):
     """Return `serve(policy)`: a daemon that schedules pods of others, as the examples allow it."""
     started = []
 
-    def start(policy):
+    def start(policy, queues="research: {quota: 4}, product: {quota: 4}"):
         config = tmp_path / "rota.yaml"
         config.write_text(
             f"backend: kubernetes\npolicy: {policy}\n"
-            "queues: {research: {quota: 4}, product: {quota: 2}, students: {quota: 2}}\n"
+            f"queues: {{{queues}}}\n"
             f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, lost_s: 1}}\n"
         )
         daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
@@ -378,10 +379,10 @@ def play(kube, daemon, tmp_path, count, kills, *, seed):
 
 
 def test_jobs_survive_kills_expired_watches_and_a_vanished_node(kube, serve, tmp_path):
-    play(kube, serve("capacity"), tmp_path, 9, 3, seed=1)
+    play(kube, serve("capacity", THREE), tmp_path, 9, 3, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("policy", ["fifo", "tiresias:limits=6", "capacity"])
 def test_sixty_jobs_of_others_and_twenty_kills(kube, serve, tmp_path, policy):
-    play(kube, serve(policy), tmp_path, 60, 20, seed=2)
+    play(kube, serve(policy, THREE), tmp_path, 60, 20, seed=2)

@@ -92,7 +92,8 @@ def test_tests_are_compiled_after_a_run_until_they_change(run, tmp_path):
     assert not is_compiled(tmp_path)
 
 
-def test_one_worker_compiles_and_the_others_collect_together_after_it(tmp_path):
+def test_one_worker_compiles_and_the_others_collect_together_after_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whatever the environment says
     (tmp_path / "test_it.py").write_text("")
     lock, order = tmp_path / "cache" / "lock", []
 

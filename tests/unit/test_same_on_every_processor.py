@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rota
+from rota.core.products import solved
 
 SOURCES = Path(rota.__file__).parent
 LIBRARY = {"dot", "vdot", "inner", "matmul", "tensordot", "vecdot", "matvec", "polyfit", "lstsq"}
@@ -80,3 +82,17 @@ def test_nothing_asks_a_linear_algebra_library():
             if product or named:
                 found.append(f"{path.relative_to(SOURCES)}:{node.lineno}: {ast.unparse(node)}")
     assert found == []
+
+
+def test_one_system_is_solved_as_a_stack_of_them_is():
+    rng = np.random.default_rng(2)
+    for size in (1, 2, 5):
+        stack, right = rng.normal(size=(20, size, size)), rng.normal(size=(20, size, 2))
+        together = solved(stack, right)
+        for matrix, wanted, found in zip(stack, right, together, strict=True):
+            assert (solved(matrix, wanted) == found).all()
+            assert found == pytest.approx(np.linalg.solve(matrix, wanted), rel=1e-6)
+    with pytest.raises(np.linalg.LinAlgError):
+        solved(np.zeros((2, 2)), np.ones((2, 1)))
+    with pytest.raises(np.linalg.LinAlgError):
+        solved(np.zeros((3, 2, 2)), np.ones((3, 2, 1)))

@@ -84,7 +84,8 @@ def take_back(job: Job, at_s: float) -> None:
     """It had ended at `at_s` when it was asked to stop: what was counted since is not so."""
     if job.phase == STOPPING and at_s < job.since_s < INF:
         ran = job.since_s - at_s
-        job.true_left += ran * job.true_rate
+        # of one that outlived its estimate less was counted than it ran: not more is taken back
+        job.true_left = min(job.true_work, job.true_left + ran * job.true_rate)
         job.service -= ran * job.held_gpus
         job.run_s -= ran
         job.since_s = at_s

@@ -31,6 +31,8 @@ def solved(matrix: Numbers, right: Numbers) -> Numbers:
     Raises:
         numpy.linalg.LinAlgError: A matrix has no inverse.
     """
+    if matrix.ndim == 2:  # noqa: PLR2004 - a single one
+        return _one_solved(matrix.tolist(), right.tolist())
     size = matrix.shape[-1]
     both = np.concatenate([matrix, right], axis=-1)
     for place in range(size):
@@ -46,3 +48,21 @@ def solved(matrix: Numbers, right: Numbers) -> Numbers:
         both[..., place, :] = pivot[..., 0, :]
     found: Numbers = both[..., size:]
     return found
+
+
+def _one_solved(matrix: list[list[float]], right: list[list[float]]) -> Numbers:
+    """The same steps for one small matrix: NumPy would take most of the time to begin each."""
+    rows = [row + more for row, more in zip(matrix, right, strict=True)]
+    size = len(rows)
+    for place in range(size):
+        chosen = max(range(place, size), key=lambda at: abs(rows[at][place]))
+        rows[place], rows[chosen] = rows[chosen], rows[place]
+        top = rows[place][place]
+        if not top:
+            raise np.linalg.LinAlgError("Singular matrix")
+        pivot = rows[place] = [each / top for each in rows[place]]
+        for at, row in enumerate(rows):
+            if at != place:
+                factor = row[place]
+                rows[at] = [a - factor * b for a, b in zip(row, pivot, strict=True)]
+    return np.array([row[size:] for row in rows])

@@ -31,13 +31,15 @@ _lease = sa.Table(
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("until", sa.DateTime(timezone=True), nullable=False),
 )
-# The first term is the time in seconds: agents that knew another database follow to a new one.
+# A term is at least the time in milliseconds: agents that knew another database, or this one before
+# an older copy took its place, follow to it.
 _FIRST = sa.text(
     "insert into lease values (1, '', extract(epoch from clock_timestamp())::bigint, "
     "clock_timestamp()) on conflict do nothing"
 )
 _TAKE = sa.text(
-    "update lease set holder = :holder, term = term + 1, "
+    "update lease set holder = :holder, "
+    "term = greatest(term + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint), "
     "until = clock_timestamp() + make_interval(secs => :seconds) "
     "where id = 1 and until < clock_timestamp() returning term"
 )

@@ -102,7 +102,7 @@ class JobReplica:
         if now_s < self.ran_to_s <= self.at_s and self.phase == STOPPING:
             self.overhead -= (self.at_s - self.ran_to_s) * self.gpus
             self.useful -= (self.ran_to_s - now_s) * self.gpus
-            self.done -= (self.ran_to_s - now_s) * self.rate
+            self.done = max(0.0, self.done - (self.ran_to_s - now_s) * self.rate)
             self.at_s = now_s
             return
         ran_s = now_s - self.at_s

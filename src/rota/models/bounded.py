@@ -44,7 +44,7 @@ def least(
     stops: Stops | None = None,
 ) -> tuple[Vector, float]:
     """Where a function is least between `low` and `high`, from `begin` on, and how much it is."""
-    return _Search(function, low, high, stops or Stops()).run(begin)
+    return _BoxSearch(function, low, high, stops or Stops()).run(begin)
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -98,7 +98,7 @@ def _scaled_unit(size: int, scale: float) -> list[Vector]:
     return rows
 
 
-class _Search:
+class _BoxSearch:
     """One search: the variables that are free at all, their bounds, and where it is."""
 
     def __init__(
@@ -240,7 +240,7 @@ class _Search:
             return None
         most = 1.0 if first else self._room(at, way)
         length = min(1 / sqrt(_dot(way, way)), most) if first else min(1.0, most)
-        line = _Line(now, slope, length, most)
+        line = _LineSearch(now, slope, length, most)
         for _ in range(MOST_TRIES):
             length = line.length
             if length == 1:
@@ -295,7 +295,7 @@ def _solved(rows: list[Vector], right: Vector) -> Vector | None:
     return right
 
 
-class _Line:
+class _LineSearch:
     """The line search: an interval that holds a good length, ever narrower."""
 
     def __init__(self, value: float, slope: float, length: float, most: float) -> None:

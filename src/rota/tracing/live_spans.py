@@ -14,7 +14,7 @@ from rota.core.events import INF
 from rota.core.log import LABELS, Record
 from rota.core.reasons import Reason
 from rota.metrics.history import TERMINAL
-from rota.tracing.spans import BATCH, DECIDED, FAILED, MOST_LINKS, NANO, otlp_exporter
+from rota.tracing.spans import BATCH, DECIDED, FAILED, NANO, make_tracer, otlp_exporter
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -97,16 +97,7 @@ class LiveSpans:
     """Spans from rows of a log, one after the other; `ended`: those that are to be sent."""
 
     def __init__(self) -> None:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
         from opentelemetry.sdk.trace.id_generator import IdGenerator
-        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-
-        ended: list[ReadableSpan] = []
-
-        class Ended(SpanProcessor):
-            def on_end(self, span: "ReadableSpan") -> None:
-                ended.append(span)
 
         class FromLog(IdGenerator):
             trace = span = ""
@@ -118,16 +109,8 @@ class LiveSpans:
                 return int(sha256(self.span.encode()).hexdigest()[:16], 16)
 
         self._ids = FromLog()
-        provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=Resource({"service.name": "rota"}),
-            shutdown_on_exit=False,
-            span_limits=SpanLimits(max_links=MOST_LINKS),
-            id_generator=self._ids,
-        )
-        provider.add_span_processor(Ended())
-        self._tracer = provider.get_tracer("rota")
-        self.ended = ended
+        self.ended: list[ReadableSpan] = []
+        self._tracer = make_tracer(self.ended, self._ids)
         self._epoch_ns: int | None = None
         self._jobs: dict[int, _OpenJob] = {}
         self._names: dict[int, tuple[str, str]] = {}  # of jobs: name and tenant, for their tasks

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import SpanContext
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+    from opentelemetry.trace import SpanContext, Tracer
 
 NANO = 1_000_000_000
 BATCH = 512
@@ -78,28 +79,33 @@ def export_spans(log: Log, exporter: "SpanExporter", epoch_unix: float, where: s
     return sent
 
 
+def make_tracer(ended: "list[ReadableSpan]", ids: "IdGenerator | None" = None) -> "Tracer":
+    """What makes spans, each of them kept in a list when it ends; `ids`: random, if not given."""
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+    class Ended(SpanProcessor):
+        def on_end(self, span: "ReadableSpan") -> None:
+            ended.append(span)
+
+    provider = TracerProvider(
+        sampler=ALWAYS_ON,
+        resource=Resource({"service.name": "rota"}),
+        shutdown_on_exit=False,
+        span_limits=SpanLimits(max_links=MOST_LINKS),
+        id_generator=ids,
+    )
+    provider.add_span_processor(Ended())
+    return provider.get_tracer("rota")
+
+
 class JobSpans:
     """The spans of one run."""
 
     def __init__(self, history: History, epoch_unix: float) -> None:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
-        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-
         ended: list[ReadableSpan] = []
-
-        class Ended(SpanProcessor):
-            def on_end(self, span: "ReadableSpan") -> None:
-                ended.append(span)
-
-        provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=Resource({"service.name": "rota"}),
-            shutdown_on_exit=False,
-            span_limits=SpanLimits(max_links=MOST_LINKS),
-        )
-        provider.add_span_processor(Ended())
-        self._tracer = provider.get_tracer("rota")
+        self._tracer = make_tracer(ended)
         self._ended = ended
         self._history = history
         self._epoch_ns = round(epoch_unix * NANO)

@@ -134,3 +134,16 @@ def test_a_job_may_finish_while_it_is_being_stopped():
     machine.begin_stop(job, 40.0, 0.0)
     machine.finish(job, 45.0)
     assert (job.run_s, job.true_left, job.end_s) == (40.0, 0.0, 45.0)
+
+
+def test_what_is_taken_back_of_a_job_that_outlived_its_estimate_is_no_more_than_it_did():
+    job = live()  # 100 s of work
+    launch(job, HERE, 0.0)
+    machine.begin_stop(job, 500.0, 0.0)
+    machine.take_back(job, 300.0)  # it had ended before it was asked to
+    assert (job.true_left, job.run_s, job.service) == (100.0, 300.0, 600.0)
+    job = live()
+    launch(job, HERE, 0.0)
+    machine.begin_stop(job, 50.0, 0.0)
+    machine.take_back(job, 40.0)
+    assert (job.true_left, job.run_s) == (60.0, 40.0)
