@@ -128,7 +128,7 @@ def history(
 
 @nodes.command()
 @click.argument("node", metavar="[NODE]...", nargs=-1, shell_complete=complete_nodes)
-@click.option("--all", "every", is_flag=True, help="The agents of all nodes that are in contact.")
+@click.option("--all", is_flag=True, help="The agents of all nodes that are in contact.")
 @click.option("--max-unavailable", metavar="N", type=click.IntRange(min=1), default=1,
               show_default=True, help="So many agents may be away at the same time.")  # fmt: skip
 @click.option("--timeout", metavar="T", default="2m", show_default=True,
@@ -167,13 +167,13 @@ def restart(
     output = values["output"]
     with connect(server or above[0], token_file or above[1]) as rota:
         if values["status"] or values["stop"]:
-            if node or values["every"]:
+            if node or values["all"]:
                 raise OptionError("--status and --stop are for the whole restart: name no nodes")
             _show_restart(
                 rota.stop_restart() if values["stop"] else rota.restart_progress(), output
             )
             return 0
-        if bool(node) == values["every"]:
+        if bool(node) == values["all"]:
             raise OptionError("say whose agents: either NODEs or --all")
         asked = NewRestart(
             nodes=[name for text in node for name in expand(text, OptionError)],
