@@ -43,7 +43,7 @@ class Forgetful(TenantPolicy):
         turn.serve()
         plan.fill([job for job in view.running if job.index not in turn.victims.gone])
         wake_s = min(queues.wake_s(view.now_s), turn.wake_s, self.wake_s(queues, view))
-        if turn.changed and self.inside.moves and (queues.waiting or turn.victims.gone):
+        if turn.changes and self.inside.moves and (queues.waiting or turn.victims.gone):
             wake_s = view.now_s
         if wake_s < INF:
             plan.wake_at(wake_s)

@@ -4,9 +4,11 @@ import fcntl
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from agents_net import eventually
 from compiled_once import CompiledOnce, is_compiled
 from shared_data import CHECKOUT
 
@@ -92,6 +94,14 @@ def test_tests_are_compiled_after_a_run_until_they_change(run, tmp_path):
     assert not is_compiled(tmp_path)
 
 
+def waiters(file):
+    """How many wait for a lock of this file, as the kernel says."""
+    mine = f":{file.stat().st_ino} "
+    return sum(
+        "->" in line and mine in line for line in Path("/proc/locks").read_text().split("\n")
+    )
+
+
 def test_one_worker_compiles_and_the_others_collect_together_after_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whatever the environment says
     (tmp_path / "test_it.py").write_text("")
@@ -112,6 +122,7 @@ def test_one_worker_compiles_and_the_others_collect_together_after_it(tmp_path, 
     others = [threading.Thread(target=later) for _ in range(2)]
     for each in others:
         each.start()
+    eventually(lambda: waiters(lock) == len(others))  # else the later one would be a first one, too
     order.append("first")
     first.close()
     for each in others:

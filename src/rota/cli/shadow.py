@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
@@ -97,18 +97,15 @@ def shadow(
     who = "Kubernetes" if kubernetes else "Slurm"
     end_s = time.monotonic() + (0.0 if once else duration if duration is not None else float("inf"))
     try:
-        if output is None:
-            _watch(watcher, None, end_s, interval, names, who)
-        else:
+        if output is not None:
             output.mkdir(parents=True, exist_ok=True)
-            (output / SUMMARY).unlink(missing_ok=True)  # of an earlier watch
-            with (output / LOG).open("wb") as file:
-                _watch(watcher, file, end_s, interval, names, who)
+        try:
+            _watch(watcher, output, end_s, interval, names, who)
+        finally:
+            if watcher.totals.looks:
+                _finish(watcher.totals, output, who)
     except OSError as error:
         raise OutputError(f"cannot write to {output}: {error}") from error
-    finally:
-        if watcher.totals.looks:
-            _finish(watcher.totals, output, who)
 
 
 def _cluster(what: Mapping[str, str], *, kubernetes: bool) -> tuple["SeenCluster", dict[str, str]]:
@@ -138,7 +135,7 @@ def _cluster(what: Mapping[str, str], *, kubernetes: bool) -> tuple["SeenCluster
 
 
 def _watch(
-    watcher: "SlurmShadow", file: IO[bytes] | None, end_s: float, interval: float,
+    watcher: "SlurmShadow", output: Path | None, end_s: float, interval: float,
     names: Mapping[str, str], who: str,
 ) -> None:  # fmt: skip
     """Look again and again. A cluster that does not answer is asked again, except at first."""
@@ -156,15 +153,22 @@ def _watch(
                 warn(str(error))
             else:
                 click.echo(_line(look, who))
-                if file is not None:
-                    file.write(as_json(look))
-                    file.flush()
+                if output is not None:
+                    _note(as_json(look), output, first=watcher.totals.looks == 1)
             next_s = begun_s + interval
             if next_s > end_s:
                 return
             time.sleep(max(0.0, next_s - time.monotonic()))
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
+
+
+def _note(look: bytes, output: Path, *, first: bool) -> None:
+    """Add a look. What an earlier watch wrote goes with the first: not before there is one."""
+    if first:
+        (output / SUMMARY).unlink(missing_ok=True)
+    with (output / LOG).open("wb" if first else "ab") as file:
+        file.write(look)
 
 
 def _line(look: "Look", who: str) -> str:

@@ -25,6 +25,7 @@ class WatchedFolder:
         self._wait = wait
         self._live: LiveReader | None = None
         self._made: ReportSource | None = None
+        self._ended = False  # a simulation was seen, and it is no more
         self.has = ""
         """How much of it `source` knew: another text when there is more."""
         self.done = False
@@ -44,10 +45,10 @@ class WatchedFolder:
             live.ask()
             if live.lives:
                 return self._so_far(live)
-            self._live = None
-        if (self.folder / EVENTS).exists() or (live is None and not self._wait):
+            self._live, self._ended = None, True
+        if (self.folder / EVENTS).exists() or not (self._ended or self._wait):
             self._made, self.done, self.has = read_run(self.folder), True, "all"
-        elif live is not None:
+        elif self._ended:
             raise InputError(f"{self.folder}: the simulation ended without a result")
         return self._made
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,24 +61,32 @@ def write_report(
         raise OptionError(f"figures as {wrong[0]!r}: use {', '.join(FORMATS)}, or none")
     page = to or folder / REPORT
     study = None if comparison is not None else study_page(folder)
-    if study is not None and measures:
-        raise OptionError(f"{folder}: is no comparison: leave --measures out")
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        if study is not None:
-            _put(study.html(), page)
-            return page
-        source = read_source(folder, comparison)
+    if study is not None:
         if measures:
-            source = source.only(measures)
+            raise OptionError(f"{folder}: is no comparison: leave --measures out")
+        with _writing(page):
+            _put(study.html(), page)
+        return page
+    source = read_source(folder, comparison)
+    if measures:
+        source = source.only(measures)
+    with _writing(page):
         if formats:
             _write_figures(source, page.parent / FIGURES, formats, told)
         _put(html(source), page)
+    return page
+
+
+@contextmanager
+def _writing(page: Path) -> Iterator[None]:
+    """Its folder is made only now: there is something to write."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise OutputError(
             f"{page}: cannot be written ({error.strerror}): name another file with -o"
         ) from error
-    return page
 
 
 def _put(text: str, page: Path) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policy_runs import engine, finish, job, runs
+from policy_runs import engine, finish, job, runs, runs_of
 from rota.core.tenants import Tenant
 from rota.policies.hierarchical_fair import (
     PRESENT,
@@ -99,6 +99,21 @@ def test_who_has_had_more_gets_its_share_only_later():
     # had: b 4 (1 - 2^-2) = 3 at 200 s, fading; a rising to 4: they meet where 3 x = 4 (1 - x)
     for name in ("b5", "b6"):
         assert found[name][0][0] == pytest.approx(280, abs=4)
+
+
+@pytest.mark.parametrize("inside", ["fifo", "las", "tiresias", "srtf"])
+def test_a_start_that_is_taken_back_is_no_change(inside):
+    """a would borrow what b is owed; b waits for c's jobs, which are protected until 600 s.
+
+    An inner policy that ranks those who start anew has nothing to look at again before that.
+    """
+    tenants = [Tenant("a"), Tenant("b", weight=4), Tenant("c")]
+    jobs = [*many("c", 4, 1000), job("a", 10, 2, 50, tenant="a"), job("b", 10, 3, 50, tenant="b")]
+    made = engine(make(inside=inside, min_runtime_s=600.0), jobs, gpus=6, tenants=tenants)
+    found = runs_of(finish(made))
+    assert found["b"] == [(600, 650)]  # on GPUs of c, so that a may borrow what is idle
+    assert found["a"] == [(600, 650)]
+    assert made.decisions < 30
 
 
 def test_when_two_queues_meet():

@@ -266,6 +266,9 @@ def test_a_comparison_cannot_lead_out_of_its_folder(folder):
 def test_another_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"has neither compare\.json nor summary\.json"):
         write_report(tmp_path)
+    with pytest.raises(InputError, match=r"has neither compare\.json nor summary\.json"):
+        write_report(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_other_kinds_of_figures_are_refused(folder):

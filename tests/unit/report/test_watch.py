@@ -311,7 +311,8 @@ def test_a_simulation_that_fails_is_told(served, writer, tmp_path):
     writer.go(20)
     assert ask("/news")[0] == 200
     writer.live.__exit__(None, None, None)
-    assert ask("/news") == (500, f"{target}: the simulation ended without a result\n")
+    for path in ("/news", "/news", "/"):  # and not only once
+        assert ask(path) == (500, f"{target}: the simulation ended without a result\n")
 
 
 def test_the_command_can_be_followed(tmp_path, trace):

@@ -394,3 +394,13 @@ def test_yaml_of_kubectl_is_read_as_json_is(tmp_path):
     path.write_text("apiVersion: [v1\n")
     with pytest.raises(TraceError, match="kubectl get"):
         FORMAT.load(path, {})
+
+
+def test_yaml_without_content_is_passed_over_and_aliases_are_refused(tmp_path):
+    path = tmp_path / "pods.yaml"
+    path.write_text(f"---\n{yaml.safe_dump(pod('a'))}---\n---\n{yaml.safe_dump(pod('b'))}---\n")
+    assert [job.id for job in FORMAT.load(path, {}).workload.specs] == ["lab/a", "lab/b"]
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 30)]
+    path.write_text("\n".join(["kind: List", "l0: &l0 {kind: Pod}", *levels, "items: *l29"]))
+    with pytest.raises(TraceError, match=r"\*l0 is an alias, .* line 3, column 10"):
+        FORMAT.load(path, {})

@@ -33,6 +33,7 @@ that others have come to wait (`calm`): then only the queues are looked at to wh
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from rota.core.allocation import NOTHING
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import DisplacingPlan, EligibilityPlan, ReservingPlan
@@ -74,7 +75,7 @@ class QueueDecision:
         self.victims = Victims(view, queues, rules, options)
         self.wake_s = INF
         """When those are no longer protected who were in somebody's way."""
-        self.changed = False  # somebody starts or stops
+        self.moved: dict[int, Job] = {}  # were started or displaced, if only for a moment
         # what a job needs beside its own queue's share is idle GPUs, and nothing else
         bound = self.tenancy.keeps or queues.old or queues.protects or options.min_runtime_s
         self._apart = not bound
@@ -88,6 +89,18 @@ class QueueDecision:
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
         self._claimed: set[int] = set()  # for whom starts of this decision were taken back
         self._whys: dict[int, str] = {}  # of the jobs that were displaced
+
+    @property
+    def changes(self) -> bool:
+        """Somebody starts or stops.
+
+        None does if all starts were taken back and all that were displaced have their places again.
+        """
+        holding = self.plan.holding
+        return any(
+            holding(job) != (job.allocation if job.running else NOTHING)
+            for job in self.moved.values()
+        )
 
     def serve(self) -> None:
         """Start what can start, and say why the others wait."""
@@ -490,7 +503,7 @@ class QueueDecision:
     def _started(self, leaf: Branch, job: Job, victims: Sequence[Job], *, old: bool) -> None:
         """Update the queues, and find out whose turn it is now."""
         queues = self.queues
-        self.changed = True
+        self.moved[job.index] = job
         for victim in victims:
             # who was displaced in this decision passes on who is the cause, and so why
             why = self._whys.get(job.index) or self.victims.why(leaf, job, victim)
@@ -501,7 +514,7 @@ class QueueDecision:
             self.plan.explain(victim, Reason.ORDER if own else QUOTA)
             other = queues.gives(victim.index)
             self._line_up(other, victim)
-            self.victims.gone[victim.index] = victim
+            self.victims.gone[victim.index] = self.moved[victim.index] = victim
         if job.index in self._lined:
             del self._lined[job.index]
             self.tenancy.drop(leaf, job)

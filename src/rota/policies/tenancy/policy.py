@@ -156,11 +156,11 @@ class TenantPolicy(IncrementalPolicy[P]):
         if turn is None or not calm or not turn.go_on(view, plan):
             turn = self._turn = QueueDecision(view, plan, queues, self, self._options)
             turn.serve()
-            self._claims = [] if turn.changed else self.claims(queues)
+            self._claims = [] if turn.moved else self.claims(queues)
         wake_s = min(queues.wake_s(view.now_s), turn.wake_s, self.wake_s(queues, view))
-        if turn.changed:
+        if turn.moved:
             self._turn = None
-            if self.inside.moves and (queues.waiting or turn.victims.gone):
+            if self.inside.moves and (queues.waiting or turn.victims.gone) and turn.changes:
                 wake_s = view.now_s  # ranks of those that start or stop are known afterwards
         if wake_s < INF:
             plan.wake_at(wake_s)

@@ -66,8 +66,8 @@ def find_access(kubeconfig: str = "", context: str = "") -> KubeAccess:
     if host and (ACCOUNT / "token").exists():
         return _of_pod(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
     raise ClusterError(
-        "no Kubernetes cluster is known: set `kubernetes.kubeconfig` (or KUBECONFIG), or run the "
-        "daemon in a pod with a service account"
+        "no Kubernetes cluster is known: set KUBECONFIG (of a daemon, or set "
+        "`kubernetes.kubeconfig`), or run Rota in a pod with a service account"
     )
 
 
@@ -92,7 +92,10 @@ def _from_file(path: Path, context: str) -> KubeAccess:
         raise ClusterError(f"{path}: is no kubeconfig")
     name = context or text(config, "current-context")
     if not name:
-        raise ClusterError(f"{path}: has no current-context: set `kubernetes.context`")
+        raise ClusterError(
+            f"{path}: has no current-context: set one (`kubectl config use-context`), or "
+            "the daemon's setting `kubernetes.context`"
+        )
     chosen = _entry(path, config, "contexts", "context", name)
     cluster = _entry(path, config, "clusters", "cluster", text(chosen, "cluster"))
     user = _entry(path, config, "users", "user", text(chosen, "user"))

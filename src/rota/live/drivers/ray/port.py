@@ -25,6 +25,7 @@ log = logging.getLogger("rota.ray")
 START_S = 180.0  # to import Ray and to connect, on a busy machine
 CLIENT = "ray://"
 MISTAKES = ("ValueError", "TypeError")  # what Ray will never take
+ENDED = "Ray's bridge ended"
 REFUSALS = ("ConnectionRefusedError", "TimeoutError", "ConnectionError", "gaierror", "OSError")
 
 
@@ -264,6 +265,10 @@ class RayBridge:
                 f"{why}: set `ray.python` to an interpreter with the Ray and the Python of the "
                 "cluster"
             )
+        if why.startswith(ENDED):
+            return ClusterError(
+                f"{why}: {python} must be a Python that has Ray: check `ray.python`"
+            )
         return ClusterError(
             f"ray.address is {self._options.address!r}: no Ray cluster answers ({why}): start the "
             "daemon on a machine of the cluster (`ray start --head`, or `ray start --address "
@@ -292,7 +297,9 @@ class RayBridge:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         with process.stdout as lines:
             for line in lines:
-                said = json.loads(line)
+                said = _heard_in(line)
+                if said is None:
+                    continue
                 answer = waiting.pop(said.get("id", -1), None)
                 if answer is None:
                     if not self._closed:
@@ -303,5 +310,14 @@ class RayBridge:
                 else:
                     answer.set_result(said["answer"])
         for answer in list(waiting.values()):
-            why = f"Ray's bridge ended: {bridge.tail_of(self._folder / 'bridge.log')}"
-            answer.set_exception(ClusterError(why, retryable=True))
+            last = bridge.tail_of(self._folder / "bridge.log") or "without a word"
+            answer.set_exception(ClusterError(f"{ENDED}: {last}", retryable=True))
+
+
+def _heard_in(line: bytes) -> dict[str, Any] | None:
+    """What the bridge says; None: somebody else wrote that, as a wrapper around Python may."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

@@ -45,7 +45,7 @@ def read_items(path: Path, error: type[InputError] = TraceError) -> list[Mapping
 
 
 def _yaml(data: bytes) -> list[Any]:
-    """All documents; times stay texts."""
+    """All documents that say anything; times stay texts."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -56,8 +56,18 @@ def _yaml(data: bytes) -> list[Any]:
             for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # a few lines of aliases of aliases may stand for more than any memory holds
+            if self.check_event(yaml.AliasEvent):
+                event = self.get_event()  # type: ignore[no-untyped-call]  # the stubs
+                raise yaml.MarkedYAMLError(
+                    problem=f"*{event.anchor} is an alias, and kubectl writes none",
+                    problem_mark=event.start_mark,
+                )
+            return super().compose_node(parent, index)
+
     try:
-        return list(yaml.load_all(data, Loader))
+        return [found for found in yaml.load_all(data, Loader) if found is not None]
     except yaml.YAMLError as problem:
         raise ValueError(" ".join(str(problem).split())[:200]) from problem
 

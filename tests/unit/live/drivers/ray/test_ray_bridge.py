@@ -177,6 +177,21 @@ def test_a_bridge_that_ends_is_started_again(tmp_path):
         made.look()
 
 
+def test_what_others_write_on_its_output_is_passed_over(tmp_path):
+    made, _ = bridge(tmp_path, {"answer": {"ray": "2", "python": "3"}})
+    hello = (tmp_path / "hello").read_text()
+    (tmp_path / "hello").write_text(f"Loading module ray/2\n[1, 2]\n{hello}")
+    assert made.look().nodes == ()
+    made.close()
+
+
+def test_a_program_that_is_no_python_with_ray_is_named(tmp_path):
+    made = RayBridge("x", tmp_path / "ray", RayOptions(python="/bin/cat"), print)
+    with pytest.raises(ClusterError, match=r"ended: .*/bin/cat must be .* check .ray\.python"):
+        made.look()
+    made.close()
+
+
 @pytest.mark.parametrize(
     ("why", "helps"),
     [

@@ -240,6 +240,19 @@ def test_a_folder_is_not_written_over(programs, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["shadow.jsonl", "summary.json"]
 
 
+def test_a_slurm_that_does_not_answer_costs_nothing_that_was_written(programs, tmp_path):
+    args = ["--policy", "fifo", "--once", "--force", "-o"]
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert CliRunner().invoke(command, [*args, str(old)]).exit_code == 0
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+    programs()
+    for folder in (old, new):
+        result = CliRunner().invoke(command, [*args, str(folder)])
+        assert isinstance(result.exception, ClusterError)
+    assert {path.name: path.read_bytes() for path in old.iterdir()} == before
+    assert list(new.iterdir()) == []  # the next try needs no --force
+
+
 def test_a_slurm_that_does_not_answer_at_first_is_an_error(programs):
     programs()
     result = CliRunner().invoke(command, ["--policy", "fifo", "--once"])
