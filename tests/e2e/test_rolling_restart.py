@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agents_net import alive, eventually
 from claims import claimed_ports
+from rota.core.errors import NotFoundError
 
 JOB = "echo $$ > {folder}/$ROTA_JOB_ID; until [ -e {folder}/go ]; do sleep 0.1; done"
 CONFIG = "local:\n  silent_s: 1800\n  lost_s: 3600\n"  # nobody is given up, however slow it is
@@ -47,10 +49,14 @@ def test_no_job_notices(daemons, tmp_path):
 
     # the second one does not hear that it shall begin anew
     os.kill(agents["a1"].pid, signal.SIGSTOP)
-    daemon.rota("nodes", "restart", "--all", "--detach", "--timeout", "1h", "--reason", "a test")
+    words = ("nodes", "restart", "--all", "--timeout", "1h", "--reason", "a test")
+    follower = ThreadPoolExecutor(1).submit(daemon.rota, *words)
 
     def states():
-        return [node.state for node in daemon.client.restart_progress().nodes]
+        try:
+            return [node.state for node in daemon.client.restart_progress().nodes]
+        except NotFoundError:  # not begun
+            return []
 
     eventually(lambda: states() == ["done", "restarting", "waiting"])
     daemon.kill()
@@ -58,6 +64,7 @@ def test_no_job_notices(daemons, tmp_path):
     assert states() == ["done", "restarting", "waiting"]
     os.kill(agents["a1"].pid, signal.SIGCONT)
     eventually(lambda: daemon.client.restart_progress().state == "done")
+    assert follower.result().stderr.endswith("rolling restart: done\n")  # it waited for the daemon
     assert [session(daemon, name) for name in names] == [2, 2, 2]
     assert all(agent.runs for agent in agents.values())  # each in its own process, for systemd
 

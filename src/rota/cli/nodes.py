@@ -6,6 +6,7 @@ import click
 
 from rota.cli.client import (
     INTERVAL,
+    LONG_PATIENCE_S,
     WATCH,
     amount,
     clean,
@@ -165,7 +166,10 @@ def restart(
     from rota.jobfile.quantities import duration_s
 
     output = values["output"]
-    with connect(server or above[0], token_file or above[1]) as rota:
+    whose = server or above[0], token_file or above[1]
+    with connect(*whose) as rota:
+        if values["status"] and values["stop"]:
+            raise OptionError("--status and --stop exclude each other: --stop shows it, too")
         if values["status"] or values["stop"]:
             if node or values["all"]:
                 raise OptionError("--status and --stop are for the whole restart: name no nodes")
@@ -175,16 +179,20 @@ def restart(
             return 0
         if bool(node) == values["all"]:
             raise OptionError("say whose agents: either NODEs or --all")
+        timeout_s = duration_s(values["timeout"], "--timeout")
+        if not timeout_s:
+            raise OptionError("--timeout is 0: give agents time to come back, e.g. 2m")
         asked = NewRestart(
             nodes=[name for text in node for name in expand(text, OptionError)],
             max_unavailable=values["max_unavailable"],
-            timeout_s=duration_s(values["timeout"], "--timeout"),
+            timeout_s=timeout_s,
             reason=values["reason"],
         )
         begun = rota.begin_restart(asked)
-        if not values["detach"]:
+    if not values["detach"]:
+        with connect(*whose, patience_s=LONG_PATIENCE_S) as rota:  # a new daemon goes on with it
             begun = _follow_restart(rota, begun)
-        _show_restart(begun, output)
+    _show_restart(begun, output)
     return 1 if begun.state in ("failed", "stopped") else 0
 
 

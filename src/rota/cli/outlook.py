@@ -358,9 +358,9 @@ def why(
 ) -> None:  # fmt: skip
     """Name the one reason why a JOB does not start, and the smallest change that would start it.
 
-    The change is tried in a copy of the present state: fewer GPUs, another GPU type, another queue
-    or a shorter time limit; if none helps, when it is expected to start. `rota explain` has all
-    that a job waited for so far.
+    The change is tried in a copy of the present state: fewer GPUs, less GPU memory,
+    another GPU type, another queue or a shorter time limit; if none helps, when it is expected to
+    start. `rota explain` has all that a job waited for so far.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ class Reason(IntEnum):
     FRAGMENTATION = 3  # enough free, but no placement
     QUOTA = 4  # a limit of its tenant, queue, QOS or user is reached
     GANG = 5  # part of it could start
-    CONSTRAINT = 6  # enough free, but not of the kind that it requires (GPU type, label)
+    CONSTRAINT = 6  # enough free, but not of the kind that it requires (GPU type, label, memory)
     ADMISSION = 7  # held before the queue
     DEPENDENCY = 8  # waits for another job
     OVERHEAD = 9  # being started, stopped or moved

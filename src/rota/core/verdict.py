@@ -10,9 +10,10 @@ class Remedy(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """
 
     kind: str
-    """`gpus`, `type`, `queue`, `limit`, `release`, `after`, `wait` or `none`."""
+    """`gpus`, `memory`, `type`, `queue`, `limit`, `release`, `after`, `wait` or `none`."""
     text: str
     gpus: float | None = None
+    gpu_mem_gib: float | None = None
     gpu_type: str | None = None
     queue: str | None = None
     limit_s: float | None = None

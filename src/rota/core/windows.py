@@ -236,10 +236,9 @@ def check(
     if window.end_s <= now_s:
         raise error(f"{name}: its end is in the past: give one that is still to come")
     if not window.start_s < window.end_s:
-        raise error(
-            f"{name}: it would end {duration(window.start_s - window.end_s)} before it starts: "
-            f"give an end after its start"
-        )
+        early_s = window.start_s - window.end_s
+        when = f"{duration(early_s)} before it starts" if early_s else "when it starts"
+        raise error(f"{name}: it would end {when}: give an end after its start")
     owned = bool(window.users or window.queues)
     if (window.kind == "reservation") != owned:
         whom = "is for nobody: give user= or queue=" if not owned else "admits nobody"

@@ -11,7 +11,7 @@ TEXTS = {
     Reason.FRAGMENTATION: "enough GPUs are free, but not in places where it could run",
     Reason.QUOTA: "a limit of its tenant, queue, QOS or user is reached",
     Reason.GANG: "only a part of it could start",
-    Reason.CONSTRAINT: "too little is free of the kind that it requires (GPU type, label)",
+    Reason.CONSTRAINT: "too little is free of the kind that it requires (GPU type, label, memory)",
     Reason.ADMISSION: "it is kept out of the queue",
     Reason.DEPENDENCY: "it waits for another job",
     Reason.OVERHEAD: "it was being started, stopped or moved",

@@ -107,7 +107,7 @@ class Easy(IncrementalPolicy[EasyParams]):
 
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It holds nothing any more, or has left the queue."""
-        if job.index in self._releases:
+        if job.index in self._releases.ends:
             self._stops(job)
         else:
             self._leaves(job)
@@ -136,7 +136,8 @@ class Easy(IncrementalPolicy[EasyParams]):
         plan = view.plan(EasyPlan)
         self._now_s = now_s = view.now_s
         new, self._new = self._new, []
-        self._releases.gather(plan)
+        if self._releases.loose:
+            self._releases.gather(plan)
         if not (self._anywhere or self._moved) and self._are_behind(new, plan):
             turn = Backfill(plan, now_s, self._releases, self._needs_s, self._shapes)
             turn.heads = self.heads

@@ -7,6 +7,7 @@ GPU type, another queue, a shorter time limit; where nothing helps, the time at 
 to start.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -200,12 +201,13 @@ class Remedies:
         self._frozen = frozen
         self._asked = asked
         self._types = [name for name in engine.view.topology.types if name]
+        self._most_gib = max((node.gpu_mem_gib for node in engine.view.topology.nodes), default=0.0)
         self._estimates = bool(engine.scheduler.knowledge & Knowledge.USER_ESTIMATE)
         self._windows = engine.calendar is not None and bool(engine.calendar.windows)
 
     def find(self) -> list[Remedy]:
         """One of each kind, the smallest first."""
-        return [*self._sizes(), *self._kinds(), *self._queues(), *self._limits()]
+        return [*self._sizes(), *self._memory(), *self._kinds(), *self._queues(), *self._limits()]
 
     def _helps(self, spec: JobSpec) -> bool:
         return starts_now(self._frozen, msgspec.structs.replace(self._asked, spec=spec))
@@ -220,6 +222,31 @@ class Remedies:
                     kind="gpus", gpus=gpus, text=f"with {_counted(gpus)} it would start now"
                 )
                 return
+
+    def _memory(self) -> Iterator[Remedy]:
+        """As many whole GiB of each GPU's memory as would do."""
+        groups = self._asked.spec.request.groups
+        least = 0
+        asked_gib = max((group.gpu_mem_gib for group in groups), default=0.0)
+        beyond = min(math.ceil(asked_gib), math.floor(self._most_gib) + 1)
+        while beyond - least > 1:
+            gib = (least + beyond) // 2 if least else 1
+            least, beyond = (gib, beyond) if self._helps(self._within(gib)) else (least, gib)
+        if least:
+            text = f"with {least} GiB of each GPU's memory it would start now"
+            yield Remedy(kind="memory", gpu_mem_gib=least, text=text)
+
+    def _within(self, gib: float) -> JobSpec:
+        request = self._asked.spec.request
+        groups = tuple(
+            msgspec.structs.replace(
+                group,
+                gpu_mem_gib=min(gib, group.gpu_mem_gib),
+                gpu_mem_step_gib=min(gib, group.gpu_mem_step_gib),
+            )
+            for group in request.groups
+        )
+        return self._with(msgspec.structs.replace(request, groups=groups))
 
     def _kinds(self) -> Iterator[Remedy]:
         request = self._asked.spec.request

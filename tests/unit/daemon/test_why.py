@@ -8,6 +8,7 @@ from daemon_slow import Slow, state
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec
 from rota.daemon.settings import Queue
+from rota.jobfile.model import JobFile, Resources
 from rota.live.driver import Capabilities, RunStatus
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.inputs import Reconfigured
@@ -102,6 +103,30 @@ def test_a_shorter_limit_is_offered_where_limits_matter(busy, alice, file):
         assert found.reason == "order"
         kinds = {remedy.kind: remedy for remedy in [found.remedy, *found.others]}
         assert kinds["limit"].limit_s == 900.0  # `8` can begin when the second one ends
+        daemon.loop.driver.let_go()
+
+
+def test_less_gpu_memory_is_offered(running, alice):
+    def ask(gib):
+        return JobFile(run="true", resources=Resources(gpus=0.5, gpu_mem_gib=gib))
+
+    node = NodeSpec("n0", 1, gpu_mem_gib=16.0, sharing="fraction")
+    with running(nodes=(), patient=True, driver=Slow(), policy="fifo-skip") as daemon:
+        joined = Reconfigured(nodes=(node,), by="join")
+        daemon._do(lambda: ([joined], lambda: None))
+        big = daemon.why_new(ask(99), alice, runs=3)
+        assert (big.reason, big.remedy.kind, big.remedy.gpu_mem_gib) == ("constraint", "memory", 16)
+        assert "(GPU type, label, memory)" in big.text
+        daemon.submit([ask(10.5)], alice)
+        state(daemon, alice, "1", "RUNNING")
+        found = daemon.why_new(ask(6), alice, runs=3)
+        assert (found.reason, found.remedy.gpu_mem_gib) == ("memory", 5)
+        assert found.text.endswith("with 5 GiB of each GPU's memory it would start now")
+        assert daemon.why_new(ask(5), alice).text == "it would start now"
+        daemon.submit([ask(5.5)], alice)
+        state(daemon, alice, "2", "RUNNING")
+        full = daemon.why_new(ask(1), alice, runs=3)  # no compute is left, either
+        assert (full.reason, full.remedy.kind) == ("capacity", "wait")
         daemon.loop.driver.let_go()
 
 

@@ -170,6 +170,7 @@ def test_auto_keeps_to_them():
         ("maintenance", "nodes=n9,start=1h", "there is no node 'n9': known are n0, n1"),
         ("maintenance", "nodes=n0,start=soon", "give seconds, or a number with s, m, h, d or w"),
         ("maintenance", "nodes=n0,start=2h,end=1h", "it would end 1h 00m before it starts"),
+        ("maintenance", "nodes=n0,start=2h,for=0", "it would end when it starts: give an end"),
         ("maintenance", "nodes=n0,start=2h,end=3h,for=1h", "for and end exclude each other"),
         ("maintenance", "nodes=n0,start=1h,at-start=kill", "give wait or preempt"),
         ("reservation", "nodes=n0,start=1h", "is for nobody: give user= or queue="),
