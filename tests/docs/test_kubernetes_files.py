@@ -129,6 +129,8 @@ def test_every_step_of_the_dockerfile_exists():
     assert set(extras) <= set(PROJECT["optional-dependencies"])
     pod = manifest("StatefulSet")["spec"]["template"]["spec"]
     assert steps["USER"] == [str(pod["securityContext"]["runAsUser"])]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert set(pod["containers"][0]["resources"]["requests"]) == {"cpu", "memory"}
     assert f"--uid {steps['USER'][0]} " in steps["RUN"][1]
     assert json.loads(steps["CMD"][0])[0] in PROJECT["scripts"]
     assert steps["EXPOSE"] == ["7842"]

@@ -286,13 +286,15 @@ def redact(
     if names is not None and names.exists() and not force:
         raise OptionError(f"--names {names}: is there already: give another name or --force")
     redacted, table = tool.redact(read_trace(source, values["format"], limit=limit), models=models)
-    _write(redacted, output, "redacted", force=force)
-    if names is not None:
-        import json
+    if names is None:
+        _write(redacted, output, "redacted", force=force)
+        return
+    import json
 
-        with replacing(names) as part:
-            part.touch(mode=0o600)
-            part.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+    with replacing(names) as part:  # both or neither
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+        _write(redacted, output, "redacted", force=force)
 
 
 def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:

@@ -84,5 +84,14 @@ def test_no_name_is_left_in_what_is_written(tmp_path, rota):
     assert not (tmp_path / "again").exists()
 
 
+def test_names_and_trace_are_written_both_or_neither(tmp_path, rota):
+    convert(told(), tmp_path / "lab")
+    before = set(tmp_path.iterdir())
+    for names, out in (("none/secret.json", "given"), ("secret.json", "none/given.txt")):
+        words = ("--names", str(tmp_path / names), "-o", str(tmp_path / out))
+        assert rota("trace", "redact", str(tmp_path / "lab"), *words)[0] == 1
+        assert set(tmp_path.iterdir()) == before
+
+
 def test_models_stay_unless_asked():
     assert redact(told())[0].jobs["model"].to_list() == ["resnet", "", "resnet"]

@@ -245,6 +245,12 @@ def test_nodes_make_a_cluster(read, tmp_path):
     assert (node.name, node.gpus, node.gpu_type, node.cpus, node.mem_gib) == (
         "n1", 8, "A100", 63.5, 256.0,
     )  # fmt: skip
+    listed = {"apiVersion": "v1", **json.loads(file.read_text())}
+    as_yaml = file.with_suffix(".yaml")
+    as_yaml.write_text(yaml.safe_dump(listed))
+    assert read(pod("a"), nodes=str(as_yaml)).cluster == (node,)
+    as_yaml.write_text("nodes: [{name: n1, gpus: 8}]")  # a cluster file is one still
+    assert [one.gpus for one in read(pod("a"), nodes=str(as_yaml)).cluster] == [8]
     file.write_text('{"items": []}')
     with pytest.raises(ClusterSpecError, match="lists no nodes"):
         read(pod("a"), nodes=str(file))

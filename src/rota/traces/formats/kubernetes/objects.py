@@ -3,6 +3,7 @@
 The report counts shares of GPUs.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from rota.traces.observed import DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, TI
 from rota.traces.sources import decode, read_bytes
 
 _KNOWN = (".yaml", ".yml", ".csv")
+_OBJECT = re.compile(rb"^(- )?apiVersion:", re.MULTILINE)  # a cluster file has no such key
 
 
 def read_items(path: Path, error: type[InputError] = TraceError) -> list[Mapping[str, Any]]:
@@ -99,8 +101,8 @@ def _unfolded(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
-    """Nodes as `kubectl get nodes -o json` prints them, or any cluster file."""
-    if path.suffix.lower() in _KNOWN:
+    """Nodes as `kubectl get nodes -o json` (or yaml) prints them, or any cluster file."""
+    if path.suffix.lower() in _KNOWN and not _OBJECT.search(read_bytes(path, ClusterSpecError)):
         return tuple(parse_cluster(str(path))[0].specs)
     items = [{"kind": "Node", **item} for item in read_items(path, ClusterSpecError)]
     nodes = machines_of(items, mig)
