@@ -230,11 +230,12 @@ def refuse_windows(topology: Topology, what: str, remedy: str) -> None:
 
 def _planned(where: str, entry: Any) -> dict[str, str]:
     """A maintenance or a reservation, as options of commands have it."""
-    kind = str(entry.get("kind")) if isinstance(entry, dict) else ""
+    kind = str(entry.get("kind", "")) if isinstance(entry, dict) else ""
     keys = next((keys for name, keys in KEYS.items() if name == kind), None)
     if keys is None:
         raise ClusterSpecError(
-            f"{where}: kind is {kind!r}: give maintenance or reservation, e.g. "
+            f"{where}: {f'kind is {kind!r}' if kind else 'kind is missing'}: give maintenance or "
+            "reservation, e.g. "
             "{kind: maintenance, nodes: n0, start: 8h, for: 2h}"
         )
     _check_keys(where, entry, ("kind", *keys))

@@ -51,8 +51,8 @@ def test_they_are_those_of_options(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("  - {nodes: n0, start: 1h}", "windows[0]: kind is 'None': give maintenance or"),
-        ("  - 7", "windows[0]: kind is '': give maintenance or"),
+        ("  - {nodes: n0, start: 1h}", "windows[0]: kind is missing: give maintenance or"),
+        ("  - 7", "windows[0]: kind is missing: give maintenance or"),
         ("  - {kind: maintenance, node: n0}", "windows[0]: unknown key 'node': did you mean 'nod"),
         ("  - {kind: maintenance, nodes: {a: 1}}", "windows[0]: nodes is {'a': 1}: give a text"),
     ],

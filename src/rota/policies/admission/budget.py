@@ -85,6 +85,8 @@ class Budget(Admission):
                 raise OptionError(
                     f"admission 'budget': of={text}: write TENANT:GPU_HOURS, e.g. vision:100"
                 )
+            if name in found:
+                raise OptionError(f"admission 'budget': of has {name!r} twice: give it once")
             found[name] = amount * HOUR_S
         return found
 

@@ -85,6 +85,8 @@ def test_budgets_of_ancestors_and_defaults():
     for wrong in ("of=a", "of=a:x", "of=a:-1"):
         with pytest.raises(OptionError):
             make_admission(f"budget:{wrong}")
+    with pytest.raises(OptionError, match="of has 'a' twice: give it once"):
+        make_admission("budget:of=a:1/a:2")
 
 
 # --- by month -------------------------------------------------------------------------------------
