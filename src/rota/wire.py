@@ -1479,11 +1479,11 @@ BEGIN_RESTART = Operation(
 )  # fmt: skip
 GET_RESTART = Operation(
     name="get_restart", path=f"{PREFIX}/restart", role=VIEWER, tag="cluster", answer=RestartInfo,
-    about="How far it is, or how the last one ended.", errors=(404,),
+    about="How far it is, or how the last one ended.", errors=(404, 409),
 )  # fmt: skip
 STOP_RESTART = Operation(
     name="stop_restart", method="DELETE", path=f"{PREFIX}/restart", role=OPERATOR, tag="cluster",
-    answer=RestartInfo, about="How far it came.", errors=(404,),
+    answer=RestartInfo, about="How far it came.", errors=(404, 409),
 )  # fmt: skip
 NODE_HISTORY = Operation(
     name="node_history", path=f"{PREFIX}/nodes/{{node}}/history", role=VIEWER, tag="cluster",

@@ -61,7 +61,7 @@ def test_start_and_end_come_signed_with_an_id(daemon, web):
     )
     assert len({each["id"] for each in found}) == 2
     headers, body = next(
-        (headers, body) for headers, body, path, _ in web.got if json.loads(body)["job"] == job
+        (headers, body) for headers, body, path, _ in web.got if json.loads(body).get("job") == job
     )
     digest = hmac.new(SECRET.encode(), body, "sha256").hexdigest()
     assert headers["Rota-Signature"] == f"sha256={digest}"

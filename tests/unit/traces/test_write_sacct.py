@@ -122,4 +122,5 @@ def test_parts_of_gpus_come_back_as_they_were(tmp_path):
 def test_shards_of_odd_parts():
     assert shards_for([1.0, 4.0]) == 0
     assert shards_for([0.5, 0.3]) == 10
-    assert shards_for([0.123456, 0.333333, 0.7]) == 1000
+    assert shards_for([10 / 81, 1 / 3, 0.7]) == 810
+    assert shards_for([10 / 81, 1 / 3, 0.7, 1 / 7]) == 1000  # no more, and not all of them whole
