@@ -1474,7 +1474,7 @@ REMOVE_WINDOW = Operation(
 BEGIN_RESTART = Operation(
     name="begin_restart", method="POST", path=f"{PREFIX}/restart", role=OPERATOR, tag="cluster",
     body=NewRestart, examples={"two nodes": {"nodes": ["n1", "n2"], "reason": "new version"}},
-    answer=RestartInfo, status=201, about="What is begun.", errors=(409,),
+    answer=RestartInfo, status=201, about="What is begun.", errors=(404, 409),
     again=False,  # the second time one would be under way
 )  # fmt: skip
 GET_RESTART = Operation(
