@@ -64,6 +64,8 @@ def watch(
 
     if len(runs) > MOST_RUNS:
         raise click.UsageError(f"{len(runs)} runs: name one or two.")
+    film = output is not None and output.suffix.lower() not in PAGES
+    _refuse_idle(*(() if film else ("seconds", "fps")), *(() if output is None else ("port",)))
     if output is None:
         _serve(runs, port, show=show, wait=wait)
         return
@@ -83,6 +85,15 @@ def watch(
     click.echo(str(output))
     if show:
         click.launch(str(output))
+
+
+def _refuse_idle(*names: str) -> None:
+    """Say so if an option was given that would change nothing."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            remedy = "a page that is served" if name == "port" else "a film: -o FILE.gif"
+            raise click.UsageError(f"--{name} goes with {remedy}.")
 
 
 def _serve(runs: tuple[Path, ...], port: int, *, show: bool, wait: bool) -> None:

@@ -147,6 +147,9 @@ def test_a_comparison_names_its_runs(folder):
         (("{a}", "{a}", "{a}"), "3 runs: name one or two"),
         (("{a}", "-o", "film.avi"), "name a file that ends in .html, .svg, .gif, .mp4"),
         (("{a}", "-o", "film.html", "--wait"), "--wait goes with a page that is served"),
+        (("{a}", "-o", "film.html", "--port", "80"), "--port goes with a page that is served"),
+        (("{a}", "-o", "film.html", "--fps", "12"), "--fps goes with a film"),
+        (("{a}", "--seconds", "5"), "--seconds goes with a film"),
         (("{a}/none",), "has neither compare.json nor summary.json"),
     ],
 )
