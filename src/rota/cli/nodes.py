@@ -179,11 +179,14 @@ def restart(
             return 0
         if bool(node) == values["all"]:
             raise OptionError("say whose agents: either NODEs or --all")
+        names = [name for text in node for name in expand(text, OptionError)]
+        if node and not names:  # an empty variable of a script: without names it would be all
+            raise OptionError("the NODEs that are given are empty: name some, or give --all")
         timeout_s = duration_s(values["timeout"], "--timeout")
         if not timeout_s:
             raise OptionError("--timeout is 0: give agents time to come back, e.g. 2m")
         asked = NewRestart(
-            nodes=[name for text in node for name in expand(text, OptionError)],
+            nodes=names,
             max_unavailable=values["max_unavailable"],
             timeout_s=timeout_s,
             reason=values["reason"],

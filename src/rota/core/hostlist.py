@@ -65,5 +65,7 @@ def _numbers(text: str, error: type[RotaError]) -> Iterator[str]:
             continue
         if not (first.isdecimal() and last.isdecimal()):
             raise error(f"cannot read the range {part!r} of a node list")
+        if int(first) > int(last):
+            raise error(f"the range {part!r} of a node list is empty: give its lower end first")
         for number in range(int(first), int(last) + 1):
             yield f"{number:0{len(first)}d}"

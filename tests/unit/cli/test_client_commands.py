@@ -247,6 +247,22 @@ def test_nodes(rota, daemon):
     assert (code, err) == (1, "error: there is no node 'x'\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([""], "the NODEs that are given are empty: name some, or give --all"),
+        (["n[2-1]"], "the range '2-1' of a node list is empty: give its lower end first"),
+        ([], "say whose agents: either NODEs or --all"),
+        (["--all", "--timeout", "0"], "--timeout is 0: give agents time to come back, e.g. 2m"),
+        (["--status", "--stop"], "--status and --stop exclude each other: --stop shows it, too"),
+    ],
+)
+def test_nobody_is_restarted_by_mistake(rota, daemon, words, message):
+    assert rota("nodes", "restart", *words) == (2, "", f"error: {message}\n")
+    code, _, err = rota("nodes", "restart", "--status")
+    assert (code, err) == (1, "error: no rolling restart was begun here\n")
+
+
 def test_queues_and_reload(rota, daemon, job_file):
     assert rota("queues") == (0, "", "no queues yet: a queue appears with its first job\n")
     rota("submit", job_file)
