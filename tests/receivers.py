@@ -37,7 +37,9 @@ class WebReceiver:
     def contents(self, **which):
         """What was taken, decoded, with these values."""
         found = [json.loads(body) for _, body, _, status in list(self.got) if status == 204]
-        return [each for each in found if all(each.get(key) == value for key, value in which.items())]
+        return [
+            each for each in found if all(each.get(key) == value for key, value in which.items())
+        ]
 
     def close(self):
         self._server.shutdown()
