@@ -2,13 +2,11 @@
 
 import base64
 import contextlib
-import json
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,13 +17,13 @@ from rota.core.errors import ClusterError, install
 from rota.live.agent import shim
 from rota.live.drivers.ray import bridge
 from rota.live.drivers.ray.options import RayOptions
+from rota.live.drivers.ray.process import ENDED, RayProcess
 
 log = logging.getLogger("rota.ray")
 
 START_S = 180.0  # to import Ray and to connect, on a busy machine
 CLIENT = "ray://"
-MISTAKES = ("ValueError", "TypeError")  # what Ray will never take
-ENDED = "Ray's bridge ended"
+CLOSED = "the connection to Ray is closed"
 REFUSALS = ("ConnectionRefusedError", "TimeoutError", "ConnectionError", "gaierror", "OSError")
 
 
@@ -144,9 +142,8 @@ class RayBridge:
         self._heard = heard
         self._script = Path(shim.__file__).read_text(encoding="utf-8")
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starting: subprocess.Popen[bytes] | None = None
-        self._waiting: dict[int, Future[Any]] = {}
+        self._process: RayProcess | None = None
+        self._starting: RayProcess | None = None
         self._count = 0
         self._closed = False
         self.version = ""  # of Ray and its Python, once it was reached
@@ -178,12 +175,13 @@ class RayBridge:
     def close(self) -> None:
         """End the process."""
         self._closed = True
-        if self._starting is not None:  # somebody waits for it
-            self._starting.kill()
+        starting = self._starting
+        if starting is not None:  # somebody waits for it
+            starting.kill()
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
-            self._end(process)
+            process.end()
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -192,10 +190,9 @@ class RayBridge:
             process = self._started()
             self._count += 1
             number = self._count
-            answer: Future[Any] = Future()
-            self._waiting[number] = answer
+            answer = process.expect(number)
             try:
-                self._send(process, {"id": number, "do": do, **rest})
+                process.send({"id": number, "do": do, **rest})
             except OSError as error:
                 self._give_up(process)
                 raise ClusterError(f"Ray is out of reach: {error}", retryable=True) from error
@@ -208,15 +205,10 @@ class RayBridge:
                 f"Ray did not answer within {self._options.timeout_s:g} s ({do})", retryable=True
             ) from None
 
-    def _send(self, process: "subprocess.Popen[bytes]", message: Mapping[str, object]) -> None:
-        assert process.stdin is not None  # noqa: S101 - it is a pipe
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
-
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _started(self) -> RayProcess:
         if self._closed:
-            raise ClusterError("the connection to Ray is closed")
-        if self._process is not None and self._process.poll() is None:
+            raise ClusterError(CLOSED)
+        if self._process is not None and self._process.works:
             return self._process
         if self._process is not None:
             self._give_up(self._process)
@@ -224,30 +216,32 @@ class RayBridge:
         python = self._options.python or sys.executable
         lock = str(self._folder / "bridge.lock")
         begin = {"address": self._options.address, "namespace": self._namespace, "lock": lock}
+        words = self._folder / "bridge.log"
         try:
-            with (self._folder / "bridge.log").open("wb") as errors:
-                process = subprocess.Popen(  # noqa: S603 - our own script
+            with words.open("wb") as errors:
+                made = subprocess.Popen(  # noqa: S603 - our own script
                     [python, bridge.__file__],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                     start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             raise ClusterError(f"ray.python is {python!r}: {error.strerror}") from error
+        process = RayProcess(made, words, self._news)
         self._starting = process
+        if self._closed:  # before there was one to be killed
+            process.kill()
+        hello = process.expect(0)
         with contextlib.suppress(OSError):  # it has ended: that is heard below
-            self._send(process, {"id": 0, **begin})
-        hello: Future[Any] = Future()
-        self._waiting = {0: hello}
-        threading.Thread(
-            target=self._listen, args=(process, self._waiting), name="rota-ray-bridge", daemon=True
-        ).start()
+            process.send({"id": 0, **begin})
         try:
             told = hello.result(START_S)
         except LateError:
-            self._end(process)
+            process.end()
             raise ClusterError(f"Ray did not answer within {START_S:g} s", retryable=True) from None
         except ClusterError as error:
-            self._end(process)
+            process.end()
+            if self._closed:
+                raise ClusterError(CLOSED) from None
             raise self._unreachable(str(error), python) from None
         finally:
             self._starting = None
@@ -276,48 +270,12 @@ class RayBridge:
             retryable=why.startswith(REFUSALS),
         )
 
-    def _give_up(self, process: "subprocess.Popen[bytes]") -> None:
+    def _give_up(self, process: RayProcess) -> None:
         """It does not work as it should: the next request starts another."""
         if self._process is process:
             self._process = None
-        self._end(process)
+        process.end()
 
-    def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        with contextlib.suppress(OSError):
-            if process.stdin is not None:
-                process.stdin.close()  # then it ends
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-    def _listen(self, process: "subprocess.Popen[bytes]", waiting: dict[int, Future[Any]]) -> None:
-        """Hand out answers until it ends."""
-        assert process.stdout is not None  # noqa: S101 - it is a pipe
-        with process.stdout as lines:
-            for line in lines:
-                said = _heard_in(line)
-                if said is None:
-                    continue
-                answer = waiting.pop(said.get("id", -1), None)
-                if answer is None:
-                    if not self._closed:
-                        self._heard()
-                elif "error" in said:
-                    mistaken = said["error"].startswith(MISTAKES)
-                    answer.set_exception(ClusterError(said["error"], retryable=not mistaken))
-                else:
-                    answer.set_result(said["answer"])
-        for answer in list(waiting.values()):
-            last = bridge.tail_of(self._folder / "bridge.log") or "without a word"
-            answer.set_exception(ClusterError(f"{ENDED}: {last}", retryable=True))
-
-
-def _heard_in(line: bytes) -> dict[str, Any] | None:
-    """What the bridge says; None: somebody else wrote that, as a wrapper around Python may."""
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return None
-    return said if isinstance(said, dict) else None
+    def _news(self) -> None:
+        if not self._closed:
+            self._heard()

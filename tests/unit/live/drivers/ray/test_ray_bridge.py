@@ -5,7 +5,7 @@ import json
 import os
 import queue
 import zlib
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -135,12 +135,21 @@ def test_output_is_copied_in_the_order_of_the_node_and_runs_follow_each_other(tm
 # --- the process ----------------------------------------------------------------------------------
 
 STUB = """#!/bin/sh
+cd "$(dirname "$0")"
+echo started >> starts
+mute() {  # nobody hears it any more, but it takes what it is asked until its input ends
+  exec >&-
+  cat > /dev/null
+  exit
+}
 read first
-cat "$(dirname "$0")/hello"
+cat hello
+if [ -e mute ]; then rm mute; mute; fi
 while read line; do
   n=$(echo "$line" | sed 's/.*"id": \\([0-9]*\\).*/\\1/')
   case "$line" in
     *die*) exit 3;;
+    *mute*) mute;;
     *) echo '{"news": true}'; printf '{"id": %s, "answer": {"nodes": [], "groups": {}}}\\n' $n;;
   esac
 done
@@ -175,6 +184,38 @@ def test_a_bridge_that_ends_is_started_again(tmp_path):
         made.close()
     with pytest.raises(ClusterError, match="closed"):
         made.look()
+
+
+def test_a_bridge_whose_output_ended_is_asked_nothing_although_it_lives(tmp_path):
+    made, _ = bridge(tmp_path, {"answer": {"ray": "2", "python": "3"}})
+    with pytest.raises(ClusterError, match="bridge ended") as ended:
+        made.remove("mute")
+    assert ended.value.retryable
+    assert made.look().groups == {}
+    assert (tmp_path / "starts").read_text() == "started\n" * 2
+    made.close()
+
+
+def test_a_bridge_whose_output_ends_after_its_first_word_fails_what_it_was_asked(tmp_path):
+    made, _ = bridge(tmp_path, {"answer": {"ray": "2", "python": "3"}})
+    (tmp_path / "mute").touch()
+    with pytest.raises(ClusterError, match="bridge ended") as ended:
+        made.look()
+    assert ended.value.retryable
+    assert made.look().groups == {}
+    assert (tmp_path / "starts").read_text() == "started\n" * 2
+    made.close()
+
+
+def test_whoever_waits_for_a_bridge_to_start_is_told_that_it_was_closed(tmp_path):
+    made, _ = bridge(tmp_path, {})
+    (tmp_path / "hello").write_text("")
+    with ThreadPoolExecutor(1) as others:
+        looking = others.submit(made.look)
+        eventually((tmp_path / "starts").exists)
+        made.close()
+        with pytest.raises(ClusterError, match="closed"):
+            looking.result()
 
 
 def test_what_others_write_on_its_output_is_passed_over(tmp_path):
