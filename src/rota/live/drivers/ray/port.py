@@ -145,7 +145,7 @@ class RayBridge:
         self._process: RayProcess | None = None
         self._starting: RayProcess | None = None
         self._count = 0
-        self._closed = False
+        self._closed = threading.Event()
         self.version = ""  # of Ray and its Python, once it was reached
 
     # --- the port ---------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class RayBridge:
 
     def close(self) -> None:
         """End the process."""
-        self._closed = True
+        self._closed.set()
         starting = self._starting
         if starting is not None:  # somebody waits for it
             starting.kill()
@@ -206,7 +206,7 @@ class RayBridge:
             ) from None
 
     def _started(self) -> RayProcess:
-        if self._closed:
+        if self._closed.is_set():
             raise ClusterError(CLOSED)
         if self._process is not None and self._process.works:
             return self._process
@@ -228,7 +228,7 @@ class RayBridge:
             raise ClusterError(f"ray.python is {python!r}: {error.strerror}") from error
         process = RayProcess(made, words, self._news)
         self._starting = process
-        if self._closed:  # before there was one to be killed
+        if self._closed.is_set():  # before there was one to be killed
             process.kill()
         hello = process.expect(0)
         with contextlib.suppress(OSError):  # it has ended: that is heard below
@@ -240,7 +240,7 @@ class RayBridge:
             raise ClusterError(f"Ray did not answer within {START_S:g} s", retryable=True) from None
         except ClusterError as error:
             process.end()
-            if self._closed:
+            if self._closed.is_set():
                 raise ClusterError(CLOSED) from None
             raise self._unreachable(str(error), python) from None
         finally:
@@ -277,5 +277,5 @@ class RayBridge:
         process.end()
 
     def _news(self) -> None:
-        if not self._closed:
+        if not self._closed.is_set():
             self._heard()
