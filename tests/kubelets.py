@@ -148,7 +148,7 @@ class Kubelets:
     def _start(self, item, uid, node):
         about, spec = part(item, "metadata"), part(item, "spec")
         wanted = _gpus(spec)
-        held = sum(pod.gpus for pod in self._pods.values() if pod.node == node and not pod.told)
+        held = sum(pod.gpus for pod in self._pods.values() if pod.node == node and not pod.over)
         if held + wanted > self.gpus:
             self._patch(item, {"phase": "Failed", "reason": "OutOfnvidia.com/gpu",
                                "message": "Node didn't have enough resource"})  # fmt: skip
@@ -160,6 +160,7 @@ class Kubelets:
 
     def _wait(self, pod):
         code = pod.wait()
+        pod.over = True  # first: who hears of it may send another one at once
         if pod.node in self.vanished or self._closing.is_set():
             return
         over = {"exitCode": code, "reason": "Completed" if code == 0 else "Error",
@@ -218,7 +219,7 @@ class _RunningPod:
         self.name = f"{about['namespace']}/{about['name']}"
         self.node = text(spec, "nodeName")
         self.gpus = gpus
-        self.told = False
+        self.over = self.told = False
         self.began = now()
         self.output = folder / "log"
         self._mark = about["uid"]

@@ -57,7 +57,7 @@ def test_what_snapshots_do_not_need_goes_and_a_recovery_is_the_same(
         promised = pruner.look()
         gone = pruner.prune()
         assert gone == promised
-        assert gone.batches > 8
+        assert gone.batches >= 8  # one for each submission before the snapshot that stays
         assert (gone.snapshots, gone.keys) == (1, len(made))
         assert not pruner.look()
         (again,) = daemon.submit([file(lasts=0)], alice, key="0-0")
