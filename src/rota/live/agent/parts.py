@@ -415,7 +415,10 @@ class LocalPart:
         return bool(self._wants[0] or self.told)
 
     def pause(self) -> None:
-        """Stop its processes for a while; the folder says so first, for the agents after us."""
+        """Stop its processes until `go_on`; the folder says so first, for the agents after us.
+
+        Called in every turn that it waits: whoever was missed is stopped then.
+        """
         if self._paused is not True:
             try:
                 (self._folder / PAUSED).touch()
@@ -423,12 +426,12 @@ class LocalPart:
                 log.warning("pause.delayed", extra={"run": self.key.run, "why": str(error)})
                 return
         self._paused = True
-        processes.signal_job(self.shim_pid, self._mark, signal.SIGSTOP)
+        processes.stop_job(self.shim_pid, self._mark)
 
     def go_on(self) -> None:
         """Let its processes go on, if they were stopped."""
         if self._paused is not False and not self.over:
-            processes.signal_job(self.shim_pid, self._mark, signal.SIGCONT)
+            processes.continue_job(self.shim_pid)
             self._paused = False
 
     # --- ending -------------------------------------------------------------------------------

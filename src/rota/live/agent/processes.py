@@ -67,12 +67,26 @@ def nudge(pidfd: int) -> None:
     shim.send(signal.pidfd_send_signal, pidfd, shim.NEWS)
 
 
-def signal_job(shim_pid: int, key: str, number: int) -> None:
-    """Send a signal to all processes of a job that its shim has started, and not to the shim's."""
+def stop_job(shim_pid: int, key: str) -> None:
+    """Stop all processes of a job that its shim has started, and not the shim's own.
+
+    To be called as long as it shall stand still: one that is just being born, or in the middle of
+    an exec (then it has no environment), is missed.
+    """
     marker = f"ROTA_RUN_KEY={key}".encode()
     for pid in shim.descendants(shim_pid) if shim_pid and key else ():
         if marker in _environ(Path("/proc", str(pid))):
-            shim.send(os.kill, pid, number)
+            shim.send(os.kill, pid, signal.SIGSTOP)
+
+
+def continue_job(shim_pid: int) -> None:
+    """Let everybody below a shim go on, whatever its environment is by now.
+
+    One that was told to stop may be in the middle of an exec, or have become a program without our
+    variables, and nobody would call again. The shim's own do not mind this signal.
+    """
+    for pid in shim.descendants(shim_pid) if shim_pid else ():
+        shim.send(os.kill, pid, signal.SIGCONT)
 
 
 def kill_leftovers(cgroup: str, key: str) -> int:

@@ -1,5 +1,7 @@
 """Several jobs on one fake GPU in turns: real processes that are stopped and go on."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from rota.live.driver import RunPart
 from rota.live.drivers.local.embedded import nodes_here
 from rota.live.drivers.local.records import AgentRun
 
-SLEEP = "echo $$ > pid; exec sleep 1000"
+SLEEP = "echo $$ > pid; sleep 1000"  # no exec: in the middle of one nobody knows whose it is
 NEVER_S = 1e9
 
 
@@ -34,10 +36,12 @@ class Machine:
         self.agent = self._make(self.root, self.nodes)
         self.agent.turns = GpuTurns(self.agent.nodes, NEVER_S)
 
-    def launch(self, run, *devices):
+    def launch(self, run, *devices, script=SLEEP):
+        """Start a run and wait until its script runs: stopped before, it could not say its pid."""
         parts = [RunPart("n0", tuple((device, 1.0) for device in devices), 0, 0, 1)]
-        self.agent.obey(launches(order(run, SLEEP, parts=parts)))
+        self.agent.obey(launches(order(run, script, parts=parts)))
         eventually(lambda: self.agent.step() or self.part(run).state == "running")
+        self.pid(run)
 
     def part(self, run):
         return self.agent._parts[PartKey(run, 0)]
@@ -45,13 +49,16 @@ class Machine:
     def deal(self):
         self.agent.turns.deal(self.agent._parts.values())
 
-    def stopped(self, run):
-        """Wait until the kernel says so, one way or the other."""
+    def pid(self, run):
+        """Return what its script wrote."""
         job = run.partition(".")[0]
         path = self.root / "jobs" / job / "work" / "pid"
         inside = eventually(lambda: path.exists() and path.read_text().strip())
-        pid = pid_outside(self.root.parent, job, inside)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return pid_outside(self.root.parent, job, inside)
+
+    def stopped(self, run):
+        """What the kernel says, by now."""
+        return Path(f"/proc/{self.pid(run)}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def crash(self):
         """As if it were killed: nobody lets anybody go on."""
@@ -88,6 +95,21 @@ def test_the_last_one_goes_on(machine):
     machine.deal()
     assert not machine.agent.turns.active
     eventually(lambda: not machine.stopped(waits))
+
+
+def test_who_became_another_program_as_it_was_stopped_goes_on(machine):
+    """As one that the signal found in the middle of an exec: its variables are gone by now."""
+    machine.launch("1.0", 0)
+    machine.launch("2.0", 0, script="env -i sleep 1000 & echo $! > pid; wait")
+    pid = machine.pid("2.0")
+    eventually(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+    machine.deal()
+    assert machine.part("2.0")._paused
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: machine.stopped("2.0"))
+    machine.deal()
+    assert not machine.part("2.0")._paused
+    eventually(lambda: not machine.stopped("2.0"))
 
 
 def test_a_job_that_waits_for_its_turn_can_be_halted(machine):
