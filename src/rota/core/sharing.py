@@ -157,8 +157,9 @@ MIG_TABLES: Mapping[str, tuple[MigProfile, ...]] = {
 
 Names and parts: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (A100-SXM4-40GB,
 whose names change with the memory for 80 GB; the H100-80GB has those of the A100 with 80 GB).
-Starts and sizes: what `nvidia-smi mig -lgipp` prints on an A100 and on an H100, which is the same:
-{0,1,2,3,4,5,6}:1, {0,2,4,6}:2 (profile 15, twice the memory), {0,2,4}:2, {0,4}:4, {0}:4, {0}:8.
+Starts and sizes: what `nvidia-smi mig -lgipp` prints on an A100 and on an H100, as others quote
+it, which is the same: {0,1,2,3,4,5,6}:1, {0,2,4,6}:2 (profile 15, twice the memory), {0,2,4}:2,
+{0,4}:4, {0}:4, {0}:8. Not checked on a GPU; for the A100 with 80 GB they are taken as the same.
 Profiles with media engines (`+me`) are left out: they differ in nothing that is counted here.
 """
 _USUAL = {"a100": "a100-40gb", "h100": "h100-80gb"}  # without a size

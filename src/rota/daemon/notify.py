@@ -113,29 +113,24 @@ def refuse_targets(jobs: Iterable[JobFile], settings: NotifySettings) -> None:
     """Raise for targets that the configuration does not allow."""
     for job in jobs:
         for target in job.notify:
-            if not allowed(target, settings):
-                known = ", ".join([*settings.webhooks, *settings.allow]) or "none"
-                raise InputError(
-                    f"notify {target[:60]!r}: messages go only where the configuration says "
-                    f"(notify.webhooks, notify.allow): {known}"
-                )
-            if target.startswith(MAILTO) and not settings.relay:
-                raise InputError(
-                    f"notify {target[:60]!r}: no mail relay is configured: notify.relay"
-                )
+            _check_target(f"notify {target[:60]!r}", target, settings)
 
 
 def check_budget_targets(settings: NotifySettings) -> None:
     """Raise for those who could not be told of budgets."""
     for target in settings.budgets:
-        if not allowed(target, settings):
-            known = ", ".join([*settings.webhooks, *settings.allow]) or "none"
-            raise InputError(
-                f"notify.budgets: {target[:60]!r} is neither in notify.webhooks nor in "
-                f"notify.allow: {known}"
-            )
-        if target.startswith(MAILTO) and not settings.relay:
-            raise InputError(f"notify.budgets: {target[:60]!r}: no mail relay: set notify.relay")
+        _check_target(f"notify.budgets {target[:60]!r}", target, settings)
+
+
+def _check_target(what: str, target: str, settings: NotifySettings) -> None:
+    if not allowed(target, settings):
+        known = ", ".join([*settings.webhooks, *settings.allow]) or "none"
+        raise InputError(
+            f"{what}: messages go only where the configuration says "
+            f"(notify.webhooks, notify.allow): {known}"
+        )
+    if target.startswith(MAILTO) and not settings.relay:
+        raise InputError(f"{what}: no mail relay is configured: set notify.relay")
 
 
 def allowed(target: str, settings: NotifySettings) -> bool:

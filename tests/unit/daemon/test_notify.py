@@ -219,8 +219,8 @@ def test_who_is_configured_hears_of_budgets(world):
 @pytest.mark.parametrize(
     ("targets", "said"),
     [
-        (("nosuch",), "notify.budgets: 'nosuch' is neither in notify.webhooks nor in notify.allow"),
-        (("mailto:a@b.org",), "no mail relay: set notify.relay"),
+        (("nosuch",), "notify.budgets 'nosuch': messages go only where the configuration says"),
+        (("mailto:a@b.org",), "no mail relay is configured: set notify.relay"),
     ],
 )
 def test_who_could_not_be_told_of_budgets_is_refused(targets, said):
