@@ -119,6 +119,14 @@ def chip(page, text):
     page.locator(".heading .chip", has_text=text).wait_for()
 
 
+def test_a_browser_whose_store_never_answers_is_welcomed_and_logs_in(site):
+    page = site.browse()
+    page.add_init_script("IDBFactory.prototype.open = () => ({})")
+    page.goto(site.url + "/#/submit")
+    page.get_by_text("rota web", exact=True).wait_for()
+    site.log_in("user", page)
+
+
 def test_a_newcomer_submits_watches_asks_and_cancels(site, tmp_path):
     page = site.browse()
     page.goto(site.url + "/#/submit")

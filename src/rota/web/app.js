@@ -68,18 +68,22 @@ class App {
 
   /** @returns {Promise<void>} */
   async start() {
+    let me;
     try {
-      this.me = await get("/whoami");
+      me = await get("/whoami");
     } catch (error) {
       if (error instanceof ApiError && error.status === 401) {
+        this.welcome(); // first: a browser may take its time to look for a key, or never answer
         if (await resume().catch(() => false)) return this.start();
-        return this.welcome();
+        return;
       }
       fill(this.main, h("p.empty", {}, words(error)));
       fill(this.root, this.main);
       setTimeout(() => this.start(), 1500);
       return;
     }
+    if (this.me) return; // the welcome asked at the same time
+    this.me = me;
     this.frame();
     this.live.open();
     this.route();
@@ -88,6 +92,7 @@ class App {
 
   /** For those who are not logged in. */
   welcome() {
+    this.me = null;
     const code = h("code", {}, "rota web");
     fill(this.root, h("main.welcome", { id: "main", tabindex: "-1" }, h("div.card", {},
       h("img", { src: "/assets/icon.svg", alt: "", width: "48", height: "48" }),

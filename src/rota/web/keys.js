@@ -7,6 +7,7 @@
 import { get, post } from "./api.js";
 
 const KIND = { name: "ECDSA", namedCurve: "P-256" };
+const PATIENCE_MS = 5000; // with a store of the browser that may never answer
 
 /** @param {ArrayBuffer} data */
 function base64url(data) {
@@ -20,6 +21,7 @@ function database() {
     asked.onupgradeneeded = () => asked.result.createObjectStore("keys");
     asked.onsuccess = () => done(asked.result);
     asked.onerror = () => failed(asked.error);
+    setTimeout(() => failed(new Error("the browser's store of keys does not answer")), PATIENCE_MS);
   });
 }
 

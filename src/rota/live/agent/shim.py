@@ -290,6 +290,23 @@ def descendants(root: int) -> dict[int, int]:
     return found
 
 
+def kill_all_below(patience_s: float = 0.0) -> bool:
+    """End everybody below us, after some patience by force; did it take force?
+
+    A namespace of processes has ended when its first process was reaped, not when it was killed.
+    """
+    until = time.monotonic() + patience_s
+    while left := descendants(os.getpid()):
+        if time.monotonic() >= until:
+            for pid in left:
+                send(os.kill, pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        signal.sigtimedwait({signal.SIGCHLD}, KILLING_S)
+    return time.monotonic() >= until
+
+
 def catches(pid: int, number: int) -> bool:
     """Does a process have a handler for a signal?"""
     for line in read(f"/proc/{pid}/status").splitlines():
@@ -523,9 +540,7 @@ class Box:
         if self._line >= 0:
             os.close(self._line)
             self._line = -1
-            with contextlib.suppress(ChildProcessError):
-                send(os.kill, self.holder, signal.SIGKILL)
-                os.waitpid(self.holder, 0)
+            kill_all_below()
 
 
 class UnusableImageError(Exception):
@@ -639,16 +654,7 @@ class ContainerBox(Box):
             return
         os.close(self._line)
         self._line = -1
-        until = time.monotonic() + (CLOSE_S if self._root >= 0 else 0.0)
-        while descendants(os.getpid()):
-            if time.monotonic() >= until:
-                for pid in descendants(os.getpid()):
-                    send(os.kill, pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            signal.sigtimedwait({signal.SIGCHLD}, KILLING_S)
-        if time.monotonic() >= until:
+        if kill_all_below(CLOSE_S if self._root >= 0 else 0.0):
             self._remove()
 
     def _remove(self) -> None:
@@ -1719,13 +1725,7 @@ def guard(shim: int) -> int:
             while code is None and (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == shim:
                     code = os.waitstatus_to_exitcode(ended[1])
-    while left := descendants(os.getpid()):
-        for pid in left:
-            send(os.kill, pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(KILLING_S)
+    kill_all_below()
     return code
 
 
