@@ -10,7 +10,7 @@ from rota.core.events import INF
 from rota.core.registry import nearest
 
 
-class Tenant(msgspec.Struct, frozen=True):
+class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node of the tree. `quota`: GPUs it is promised; `limit`: GPUs it may never exceed.
 
     `lend`: how much of its quota others may use; `borrow`: how much it may use beyond its quota.
