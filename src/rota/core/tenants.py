@@ -10,7 +10,7 @@ from rota.core.events import INF
 from rota.core.registry import nearest
 
 
-class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
+class Tenant(msgspec.Struct, frozen=True):
     """One node of the tree. `quota`: GPUs it is promised; `limit`: GPUs it may never exceed.
 
     `lend`: how much of its quota others may use; `borrow`: how much it may use beyond its quota.
@@ -23,6 +23,12 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: float = 1.0
     lend: float = INF
     borrow: float = INF
+
+    def entry(self) -> dict[str, str | float]:
+        """As a cluster file has it: what is not said is as usual, and nothing is endless."""
+        usual = Tenant(self.name)
+        told = ((key, getattr(self, key)) for key in self.__struct_fields__)
+        return {key: one for key, one in told if key == "name" or one != getattr(usual, key)}
 
 
 class PriorityClass(msgspec.Struct, frozen=True):

@@ -222,7 +222,7 @@ def write_cluster(
 
 def _merged(site: TenantTree, limits: Mapping[str, float]) -> list[dict[str, Any]]:
     """The queues of the site with other limits; a quota is never above its limit."""
-    found = {tenant.name: msgspec.to_builtins(tenant) for tenant in site}
+    found: dict[str, dict[str, Any]] = {tenant.name: tenant.entry() for tenant in site}
     for name, most in limits.items():
         old = found.setdefault(name, {"name": name})
         old["limit"] = most

@@ -495,7 +495,7 @@ def _write_inputs(
             "--guarantee and --more of a queue: the queues of this site have quotas of their own: "
             "write them down in a cluster file as they should be (--cluster), and replay with it"
         )
-    write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER, tenants=names, site=site)
+    write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER, site=site)
     if asked.changes:
         write_cluster(
             others, machines.levels, dict(asked.changes.quotas), folder / CHANGED,

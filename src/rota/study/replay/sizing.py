@@ -458,10 +458,7 @@ class _SizeSearch:
         name = re.sub(r"[^\w.-]+", "-", self._shape)
         file = self._folder / f"{name}{number:+}.yaml"
         replayed = self._replayed
-        names = replayed.imported.jobs["vc"].unique(maintain_order=True).to_list()
-        write_cluster(
-            nodes, replayed.levels, {}, file, tenants=filter(None, names), site=replayed.site
-        )
+        write_cluster(nodes, replayed.levels, {}, file, site=replayed.site)
         return run_config(replayed.asked, replayed.imported, replayed.model.policy, file)
 
     def _machines(self, number: int) -> tuple[NodeSpec, ...]:

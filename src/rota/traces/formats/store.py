@@ -24,6 +24,7 @@ import msgspec
 
 from rota.core.errors import InputError, OutputError, TraceError
 from rota.core.sensitivity import Sensitivity
+from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.format import Reader
@@ -53,7 +54,8 @@ class Description(msgspec.Struct):
     quality: Quality = msgspec.field(default_factory=Quality)
     notes: list[str] = []
     cluster: list[NodeSpec] = []
-    queues: SiteQueues = SiteQueues()
+    tenants: list[dict[str, str | float]] = []
+    policy: str = ""  # that keeps the quotas of these
 
 
 class StoredParams(msgspec.Struct, frozen=True):
@@ -127,8 +129,19 @@ def restore(folder: Path) -> Imported:
         origin=about.origin,
         notes=about.notes,
     )
-    imported.queues = about.queues
+    imported.queues = _queues(folder / DESCRIPTION, about)
     return imported
+
+
+def _queues(file: Path, about: Description) -> SiteQueues:
+    try:
+        tenants = msgspec.convert(about.tenants, tuple[Tenant, ...])
+        TenantTree(tenants)
+    except (msgspec.ValidationError, InputError) as error:
+        raise TraceError(
+            f"{file}: has tenants that cannot be used ({error}): import the trace again"
+        ) from error
+    return SiteQueues(tenants, about.policy)
 
 
 class Stored(Reader):
@@ -205,7 +218,8 @@ def _description(imported: Imported, source: str) -> bytes:
         imported.quality,
         imported.notes,
         list(imported.cluster),
-        imported.queues,
+        [tenant.entry() for tenant in imported.queues.tenants],
+        imported.queues.policy,
     )
     return msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n"
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from rota.core.kubernetes import part, parts, pod_amounts, pod_gpus, text
+from rota.core.kubernetes import part, parts, pod_amounts, pod_gpus, text, unreadable_pod
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.cache import key_of
 from rota.live.drivers.kubernetes.guests import (
@@ -272,6 +272,9 @@ def _refusal(kind: QueuedKind, item: KubeObject, resource: str) -> str:
     sets = with_gpus(kind, item)
     if any(type(count) is not int for _, count in sets):
         return "the number of its pods is not a number"
+    for template, _ in kind.pod_sets(item):  # what checks pods does not check these
+        if wrong := unreadable_pod(part(template, "spec")):
+            return f"it asks for {wrong}, which is no amount: correct it"
     if not sets:
         return f"it asks for no GPU: take the label {QUEUE} off, and unsuspend it"
     if not pods_of(kind, item):
