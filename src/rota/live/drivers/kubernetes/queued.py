@@ -264,17 +264,25 @@ def read_queued(kind: QueuedKind, item: KubeObject, scheduler: str, resource: st
         gpus=max((pod_gpus(part(t, "spec")).get(resource, 0.0) for t, _ in sets), default=0.0),
         gpu_type=next((gpu_type(each) for each, _ in sets), ""), resumed=True,
         grace_s=float(max((each for each in graces if isinstance(each, int)), default=30)),
-        refused=_refusal(kind, item, resource) or kind.refusal(item, scheduler),
+        refused=(
+            _unreadable(kind, item)
+            or _refusal(kind, item, resource)
+            or kind.refusal(item, scheduler)
+        ),
     )  # fmt: skip
+
+
+def _unreadable(kind: QueuedKind, item: KubeObject) -> str:
+    """Nobody has checked its templates yet, as the server checks pods."""
+    told = (unreadable_pod(part(template, "spec")) for template, _ in kind.pod_sets(item))
+    wrong = next(filter(None, told), "")
+    return f"it asks for {wrong}, which is no amount: correct it" if wrong else ""
 
 
 def _refusal(kind: QueuedKind, item: KubeObject, resource: str) -> str:
     sets = with_gpus(kind, item)
     if any(type(count) is not int for _, count in sets):
         return "the number of its pods is not a number"
-    for template, _ in kind.pod_sets(item):  # what checks pods does not check these
-        if wrong := unreadable_pod(part(template, "spec")):
-            return f"it asks for {wrong}, which is no amount: correct it"
     if not sets:
         return f"it asks for no GPU: take the label {QUEUE} off, and unsuspend it"
     if not pods_of(kind, item):
