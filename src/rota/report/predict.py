@@ -20,6 +20,7 @@ from rota.study.predict.predict import (
 from rota.study.predict.worth import PredictionWorth
 
 NOBODY = "nobody better"
+MOST_TILES = 5
 _WIDE, _HIGH, _LEFT, _FOOT = 720.0, 280.0, 54.0, 40.0
 _MARKS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 _HEADS = (
@@ -76,7 +77,10 @@ def _tiles(answer: PredictAnswer) -> list[ReportTile]:
     if answer.worth is not None and answer.worth.gain is not None:
         note = "of what perfect knowledge would gain"
         found.append(ReportTile("gained by it", f"{answer.worth.gain:.0%}", note))
-    return found
+    if best is not None:
+        note = f"wrong by a factor of 2 at most, {best.predictor}{_interval(best.within_2)}"
+        found.append(ReportTile("within 2x", f"{best.within_2.value:.0%}", note))
+    return found[:MOST_TILES]
 
 
 def _tile(label: str, found: Uncertain, note: str, *, factor: bool = False) -> ReportTile:
