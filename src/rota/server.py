@@ -156,7 +156,9 @@ class Assembly:
                 self.driver.expired = self.daemon.expired
                 self.driver.pieces = self.daemon.piece
                 self.driver.secrets = self.daemon.secrets_of
-                self.daemon.restarts = RollingRestart(self.driver, store, self.daemon.note)
+                self.daemon.restarts = RollingRestart(
+                    self.driver, self.daemon, store, self.daemon.note
+                )
                 opened.callback(self.daemon.restarts.thread.stop)
             if self._turn is None:  # else the next leader would not have them
                 self.daemon.uploads = UploadStore(

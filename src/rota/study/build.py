@@ -147,8 +147,10 @@ def _windows(config: RunConfig, engine: Engine, workload: Workload) -> list[dict
         return []
     if config.like is not None:
         raise OptionError(
-            "--maintenance and --reserve: a published simulator has no windows: leave --like out, "
-            "and `windows` of the cluster file"
+            f"--maintenance and --reserve (and `windows` of the cluster file): "
+            f"{config.like.partition(':')[0]!r} is a published simulator, which knows no times in "
+            f"which nodes are out of use: for its policy with windows leave --like out, to repeat "
+            f"the publication leave the windows out"
         )
     seen = {spec.tenant for spec in workload.specs}
     tenants = engine.view.tenants
@@ -259,6 +261,11 @@ def _scheduler(
             "admission": {"name": "everyone"},
             "preemptive": None,
         }
+    topology.windowed = frozenset(
+        node
+        for window in read_windows(config.maintenance, config.reserve, topology, TenantTree(), ())
+        for node in window.nodes
+    )
     parts = Parts.named(
         config.policy,
         topology,
@@ -266,10 +273,11 @@ def _scheduler(
         admission=config.admission,
         seed=draw_seed(config),
     )
-    if _is_windowed(config, topology) and not parts.placement.names_nodes:
+    if topology.windowed and not parts.placement.names_nodes:
         raise OptionError(
-            f"maintenance and reservations: placement {parts.placement.name!r} knows no nodes: use "
-            f"another one, e.g. consolidate"
+            f"maintenance and reservations: placement {parts.placement.name!r} adds up the CPUs, "
+            f"memory and resources of all nodes, so it cannot leave out those of some: use another "
+            f"one, e.g. consolidate, or a cluster that declares only GPUs"
         )
     named = {role: {"name": part.name, **_params(part.params)} for role, part in parts.by_role()}
     preemptive = parts.policy.preemptive

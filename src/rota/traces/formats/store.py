@@ -5,7 +5,7 @@
 | `jobs.parquet` | what was asked, and how long it ran (`schema.JOBS`) |
 | `observed.parquet` | what happened (`observed`); no policy ever sees it |
 | `events.parquet` | what happened to the cluster (`schema.EVENTS`) |
-| `trace.json` | schema version, name, source, origin, machines, quality, notes |
+| `trace.json` | schema version, name, source, origin, machines, queues, quality, notes |
 
 Tables may have been damaged: they are checked before they are used.
 """
@@ -24,10 +24,11 @@ import msgspec
 
 from rota.core.errors import InputError, OutputError, TraceError
 from rota.core.sensitivity import Sensitivity
+from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.format import Reader
-from rota.traces.imported import Imported
+from rota.traces.imported import Imported, SiteQueues
 from rota.traces.observed import STATES, Observed
 from rota.traces.schema import ADDED, DEPENDENCIES, EVENTS, JOBS, VERSION, complete, kinds
 from rota.traces.sources import read_bytes
@@ -53,6 +54,8 @@ class Description(msgspec.Struct):
     quality: Quality = msgspec.field(default_factory=Quality)
     notes: list[str] = []
     cluster: list[NodeSpec] = []
+    tenants: list[dict[str, str | float]] = []
+    policy: str = ""  # that keeps the quotas of these
 
 
 class StoredParams(msgspec.Struct, frozen=True):
@@ -116,7 +119,7 @@ def restore(folder: Path) -> Imported:
     _refuse(folder / "events.parquet", event_problem(events))
     seen = _table(folder / "observed.parquet", _SEEN)
     _refuse(folder / "observed.parquet", observed_problem(seen, jobs.height))
-    return Imported(
+    imported = Imported(
         whole,
         observed=Observed(seen.drop("attempt")),
         events=events,
@@ -126,6 +129,19 @@ def restore(folder: Path) -> Imported:
         origin=about.origin,
         notes=about.notes,
     )
+    imported.queues = _queues(folder / DESCRIPTION, about)
+    return imported
+
+
+def _queues(file: Path, about: Description) -> SiteQueues:
+    try:
+        tenants = msgspec.convert(about.tenants, tuple[Tenant, ...])
+        TenantTree(tenants)
+    except (msgspec.ValidationError, InputError) as error:
+        raise TraceError(
+            f"{file}: has tenants that cannot be used ({error}): import the trace again"
+        ) from error
+    return SiteQueues(tenants, about.policy)
 
 
 class Stored(Reader):
@@ -175,7 +191,7 @@ def _bound(imported: Imported, params: StoredParams) -> Imported:
         .otherwise("labels")
     )
     quality = msgspec.structs.replace(imported.quality, repaired=dict(imported.quality.repaired))
-    return Imported(
+    bound = Imported(
         known_types(jobs, cluster, quality),
         observed=imported.observed,
         events=imported.events,
@@ -185,6 +201,8 @@ def _bound(imported: Imported, params: StoredParams) -> Imported:
         origin=imported.origin,
         notes=imported.notes,
     )
+    bound.queues = imported.queues
+    return bound
 
 
 def _folder(path: Path) -> Path:
@@ -200,6 +218,8 @@ def _description(imported: Imported, source: str) -> bytes:
         imported.quality,
         imported.notes,
         list(imported.cluster),
+        [tenant.entry() for tenant in imported.queues.tenants],
+        imported.queues.policy,
     )
     return msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n"
 
