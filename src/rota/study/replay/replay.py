@@ -253,17 +253,7 @@ def replay(
 
 def read_history_of(asked: Asked) -> tuple[Imported, str]:
     """The trace, and its format with the options that a replay needs."""
-    path = Path(asked.log)
-    name, given = split(asked.format or "")
-    format_ = load_format(name) if name else recognise(path)
-    name = name or format_.name
-    if asked.nodes is not None:
-        if "nodes" not in format_.options:
-            raise OptionError(f"format {name!r} has no list of nodes: give --cluster instead")
-        given["nodes"] = asked.nodes
-    if "partitions" in format_.options and (asked.cluster is None or _labelled(asked.cluster)):
-        given.setdefault("partitions", "label")
-    text = name + ":" * bool(given) + ",".join(f"{key}={value}" for key, value in given.items())
+    path, text = Path(asked.log), history_format(asked)
     imported = read_trace(path, text, limit=asked.limit)
     if not len(imported.observed):
         raise TraceError(
@@ -277,6 +267,21 @@ def read_history_of(asked: Asked) -> tuple[Imported, str]:
             f"{MOST_GPUS:,}: correct it or take it out of the log"
         )
     return imported, text
+
+
+def history_format(asked: Asked) -> str:
+    """The format of a log, with the options that tell its machines."""
+    path = Path(asked.log)
+    name, given = split(asked.format or "")
+    format_ = load_format(name) if name else recognise(path)
+    name = name or format_.name
+    if asked.nodes is not None:
+        if "nodes" not in format_.options:
+            raise OptionError(f"format {name!r} has no list of nodes: give --cluster instead")
+        given["nodes"] = asked.nodes
+    if "partitions" in format_.options and (asked.cluster is None or _labelled(asked.cluster)):
+        given.setdefault("partitions", "label")
+    return name + ":" * bool(given) + ",".join(f"{key}={value}" for key, value in given.items())
 
 
 def _labelled(cluster: str) -> bool:

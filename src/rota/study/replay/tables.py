@@ -70,9 +70,19 @@ def gpus_by_label(nodes: Iterable[NodeSpec]) -> dict[str, int]:
 
 def attributes(imported: Imported) -> pl.DataFrame:
     """A row per job: `job`, and the group that it belongs to by each of `BY`."""
-    jobs = imported.jobs
+    return imported.jobs.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("job"),
+        _named("user"),
+        _named("vc").alias("tenant"),
+        _partition().replace("", NONE).alias("partition"),
+        size_class().alias("size"),
+    )
+
+
+def size_class() -> pl.Expr:
+    """Of each job, one of `SIZES`."""
     gpus = pl.col("num_gpus")
-    size = (
+    return (
         pl.when(gpus <= 0).then(pl.lit(SIZES[0]))
         .when(gpus <= 1).then(pl.lit(SIZES[1]))
         .when(gpus <= 4).then(pl.lit(SIZES[2]))  # noqa: PLR2004 - the edges of classes
@@ -80,13 +90,6 @@ def attributes(imported: Imported) -> pl.DataFrame:
         .when(gpus <= 32).then(pl.lit(SIZES[4]))  # noqa: PLR2004
         .otherwise(pl.lit(SIZES[5]))
     )  # fmt: skip
-    return jobs.select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("job"),
-        _named("user"),
-        _named("vc").alias("tenant"),
-        _partition().replace("", NONE).alias("partition"),
-        size.alias("size"),
-    )
 
 
 def _partition() -> pl.Expr:
