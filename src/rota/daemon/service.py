@@ -887,7 +887,8 @@ class Daemon:
             if not state.engine.scheduler.trusted:
                 raise ConflictError(
                     f"policy {state.engine.scheduler.name!r} chooses GPUs itself and keeps to no "
-                    f"maintenance or reservation: choose another policy first"
+                    f"maintenance or reservation: choose another policy first (e.g. capacity), or "
+                    f"take nodes out of use with `rota drain NODE --deadline T`"
                 )
             now_s, epoch = state.cluster.now_s, self.store.epoch_unix
             present = state.windows.values()

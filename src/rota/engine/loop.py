@@ -337,8 +337,9 @@ class Engine:
         """Nodes are not for everybody for some time (see `core.windows`)."""
         if not self.scheduler.trusted:
             raise OptionError(
-                f"policy {self.scheduler.name!r} chooses GPUs itself and keeps to no maintenance "
-                f"or reservation: use one that leaves places to the placement"
+                f"policy {self.scheduler.name!r} chooses GPUs itself, as the system that it is "
+                f"made after, which knows no maintenance or reservation: use one that leaves "
+                f"places to the placement, e.g. capacity or hierarchical-fair"
             )
         self.schedule().add(window)
         self.timers.ask_again()
