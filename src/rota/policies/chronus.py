@@ -190,10 +190,12 @@ class LeaseTurn:
         holds = job.index in holders
         needed = self.leases(job, first_s, holds=holds)
         within = max(0, floor((job.deadline_s - first_s) / self.lease_s + DUST))
-        at_once_s = self.now_s if holds else max(first_s, self.now_s)
-        end_s = at_once_s + job.remaining_s(self.now_s)
-        if needed > within and end_s <= job.deadline_s:
-            within = needed
+        start_s = self.now_s if holds else max(first_s, self.now_s)
+        in_time = start_s + job.remaining_s(self.now_s) <= job.deadline_s + DUST * self.lease_s
+        if in_time:
+            within = max(within, needed)
+        elif needed == 0:  # it would be done in the present lease, but too late
+            needed = within + 1
         return LeaseNeed(self.share(job), needed, within)
 
     def room(self, leases: int, given: Mapping[int, Sequence[bool]]) -> list[float]:
@@ -210,7 +212,8 @@ class LeaseTurn:
         """Leases for all of them, by the integer programme; None: there are too few."""
         needs = [self.need(job, first_s, holders) for job in jobs]
         room = [self.gpus] * max((need.within for need in needs), default=0)
-        found = share_leases(needs, room, fill=fill)
+        running = {place for place, job in enumerate(jobs) if job.running}
+        found = share_leases(needs, room, fill=fill, favoured=running)
         return None if found is None else _by_index(jobs, found)
 
     def packed(self, jobs: Sequence[Job], *, first_s: float) -> dict[int, list[bool]]:

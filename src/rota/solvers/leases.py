@@ -10,7 +10,7 @@ are one whole number for each job. With one size of jobs the programme is one of
 linear relaxation has whole solutions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,11 @@ class LeaseNeed(NamedTuple):
 
 
 def share_leases(
-    needs: Sequence[LeaseNeed], capacity: Sequence[float], *, fill: bool
+    needs: Sequence[LeaseNeed],
+    capacity: Sequence[float],
+    *,
+    fill: bool,
+    favoured: Container[int] = (),
 ) -> list[list[bool]] | None:
     """Which leases each job has; None: not all can have what they need, or none was found.
 
@@ -39,6 +43,7 @@ def share_leases(
         needs: One for each job.
         capacity: GPUs in each lease, at least as many leases as the longest `within`.
         fill: As many GPUs as possible in the first lease; else as few.
+        favoured: Places in `needs` of jobs that should have the first lease rather than others.
     """
     if any(need.leases > need.within for need in needs):
         return None
@@ -46,7 +51,9 @@ def share_leases(
     tight = [t for t in range(1, len(loose)) if not loose[t]]
     if not tight and (not loose or loose[0]):
         return [_spread([], need, loose, first=_wants_first(need, fill=fill)) for need in needs]
-    return _solved(needs, capacity, loose, [0, *tight], fill=fill)
+    edge = (1 if fill else -1) / (2 * capacity[0] + 1)  # all together: less than one GPU
+    worth = [need.gpus * (1 + edge if j in favoured else 1) for j, need in enumerate(needs)]
+    return _solved(needs, capacity, loose, [0, *tight], worth, fill=fill)
 
 
 def pack_leases(needs: Sequence[LeaseNeed], room: list[float]) -> list[list[bool] | None]:
@@ -103,6 +110,7 @@ def _solved(
     capacity: Sequence[float],
     loose: Sequence[bool],
     tight: Sequence[int],
+    worth: Sequence[float],
     *,
     fill: bool,
 ) -> list[list[bool]] | None:
@@ -119,7 +127,7 @@ def _solved(
                 rows += [j, len(needs) + row]
                 columns += [len(cost)] * 2
                 values += [1.0, need.gpus]
-                cost.append(need.gpus if t == 0 else 0.0)
+                cost.append(worth[j] if t == 0 else 0.0)
                 upper.append(1.0)
                 places.append((j, t))
         free = sum(loose[1 : need.within])
@@ -152,4 +160,6 @@ def _solved(
     for (j, t), value in zip(places, point.tolist(), strict=True):
         if t >= 0 and value > 0.5:  # noqa: PLR2004 - whole numbers, to within rounding
             taken[j].append(t)
-    return [_spread(mine, need, loose, first=False) for mine, need in zip(taken, needs, strict=True)]
+    return [
+        _spread(mine, need, loose, first=False) for mine, need in zip(taken, needs, strict=True)
+    ]

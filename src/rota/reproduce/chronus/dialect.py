@@ -48,8 +48,8 @@ class ChronusDialect(Dialect):
         return {
             "clock": "the loop looks at whole minutes of the file's clock; GPUs of a job that ends "
             "in between are free with the next",
-            "leases": f"every {lease} minutes everyone is stopped, and leases are given out anew by "
-            "an integer programme: as many GPUs as possible in the first lease, or as few as "
+            "leases": f"every {lease} minutes all are stopped, and leases are given out anew by an "
+            "integer programme: as many GPUs as possible in the first lease, or as few as "
             "possible if a job was declined lately; of more than "
             f"{MOST * lease // HOUR} jobs the largest and latest keep theirs",
             "admission": f"new jobs are looked at every {slot} minutes; one is admitted if it can "

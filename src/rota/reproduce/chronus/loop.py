@@ -26,7 +26,6 @@ from rota.reproduce.elasticflow.slots import rate_to_be_done
 from rota.reproduce.helios.loop import Nodes, Slices
 from rota.reproduce.loop import RATE, Replanner, WaitingBlame
 
-
 STANDING = {
     ACCEPTED: "its deadline is promised; it has no lease now",
     DECLINED: "its deadline is not promised",
@@ -76,9 +75,7 @@ class LeaseLoop(Replanner):
         self._blame.joins(job)
 
     def _entry(self, job: Job) -> LeaseJob:
-        return LeaseJob(
-            job, unit_s=self._unit_s, origin=self._origin, lease=self.accounts.lease
-        )
+        return LeaseJob(job, unit_s=self._unit_s, origin=self._origin, lease=self.accounts.lease)
 
     def ended(self, job: Job) -> None:
         """Its GPUs are given out from the next minute on."""
