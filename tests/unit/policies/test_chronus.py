@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from elastic_runs import ends, engine, held
 from mutants.planting import plant
 from rota.core.errors import OptionError
-from rota.core.events import INF
+from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Phase, Request
 from rota.core.log import Record
+from rota.core.topology import Topology
+from rota.engine import snapshot
+from rota.models.costs import Custom, FixedParams
 from rota.policies.chronus import Chronus, ChronusPolicyParams
 
 LEASE_S = 20.0
@@ -100,6 +103,44 @@ def test_all_leases_are_given_out_anew_for_one_more_job():
     # programme finds them
     jobs = [rigid("any", 0, 4, 10), rigid("a", 0, 4, 40, 100), rigid("b", 0, 4, 25, 60)]
     assert ends(engine(chronus(), jobs)) == {"any": 10, "b": 35, "a": 75}
+
+
+MANY = [
+    rigid(str(i), 4 * i, 1 + i % 4, work, INF if i % 3 == 0 else 4 * i + 2 * work)
+    for i, work in enumerate([20, 33, 46, 59, 72] * 4)
+]
+
+
+@pytest.mark.parametrize("cut_s", [1.0, 45.0, 60.0, 130.0])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(cut_s):
+    made = [engine(chronus(), MANY, nodes=2, placement="consolidate") for _ in range(3)]
+    first, second, whole = made
+    first.run(cut_s)
+    snapshot.restore(second, snapshot.freeze(first))
+
+    assert ends(second) == ends(whole)
+    assert {job.phase for job in whole.jobs.values()} == {Phase.DONE, Phase.REJECTED}
+    assert any(job.preemptions for job in whole.jobs.values())
+
+
+def test_a_promise_that_a_failure_breaks_is_none_and_others_are_kept():
+    topology = Topology.uniform(2, 4)
+    outages = [(25.0, NODE_DOWN, topology.nodes[0]), (90.0, NODE_UP, topology.nodes[0])]
+    jobs = [rigid(name, 0, 4, 60, 80) for name in "ab"] + [rigid("c", 0, 1, 10, 500)]
+    made = engine(
+        chronus(), jobs, topology=topology, placement="consolidate", outages=outages,
+    )  # fmt: skip
+
+    found = ends(made)
+    assert min(found["a"], found["b"]) <= 80 < max(found["a"], found["b"]) < 200
+    assert found["c"] <= 500
+
+
+def test_costs_delay_but_all_jobs_end():
+    costs = Custom(FixedParams(start_s=3.0))
+    made = engine(chronus("best-effort"), MANY, nodes=2, placement="consolidate", costs=costs)
+    made.run()
+    assert {job.phase for job in made.jobs.values()} == {Phase.DONE}
 
 
 def test_a_lease_takes_time():
