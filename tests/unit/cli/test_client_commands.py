@@ -376,6 +376,18 @@ def test_when(rota, job):
     assert json.loads(rota("when", "first", "--runs", 3, "-o", "json")[1])["runs"] == 3
 
 
+@pytest.mark.parametrize("command", ["when", "why"])
+def test_a_new_job_may_need_gpu_memory(rota, daemon, service, monkeypatch, command):
+    asked = []
+    answer = getattr(service, f"{command}_new")
+    monkeypatch.setattr(
+        service, f"{command}_new",
+        lambda job, actor, **more: asked.append(job.resources) or answer(job, actor, **more),
+    )  # fmt: skip
+    assert rota(command, "--gpu-mem-gib", 24)[0] == 0
+    assert [(each.gpus, each.gpu_mem_gib) for each in asked] == [(1, 24.0)]
+
+
 # --- top -----------------------------------------------------------------------------------------
 
 
@@ -451,6 +463,7 @@ def test_a_shell_wants_a_terminal(rota, daemon, service):
         (["--gpus", "inf"], "inf is not a finite number"),
         (["--gpus", "nan"], "nan is not a finite number"),
         (["--time", "soon"], "--time is 'soon': give seconds or a time such as 90m"),
+        (["--gpu-mem-gib", "10", "--slurm", "."], "Slurm does not tell how much memory its GPUs"),
     ],
 )
 @pytest.mark.parametrize("command", ["why", "when"])
