@@ -50,14 +50,19 @@ def reason_of(job: Job, projection: Projection, view: View) -> str:
     if job.reason:
         return Reason(job.reason).label
     shape = job.shape.number
-    head = view.active.get(projection.head_of(shape))
+    if not projection.explains(shape):
+        return Reason.ORDER.label
+    head = view.head(shape) or view.active.get(projection.head_of(shape))
     if head is None or head.phase != WAITING:
         head = _firsts(projection, view)[shape]
     return projection.waits_for(job.index, shape, head.index).label
 
 
 def _firsts(projection: Projection, view: View) -> dict[int, Job]:
-    """Who is first in the queue, by shape; found once for each batch of events."""
+    """Who is first in the queue, by shape, where the scheduler does not know at once.
+
+    Found once for each batch of events: that takes a look at every job.
+    """
     version, firsts = projection.firsts
     if version != view.version:
         firsts = {}

@@ -64,7 +64,7 @@ class Engine:
         self.log = Log()
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
-        self.view.rank = scheduler.rank
+        self.view.rank, self.view.head = scheduler.rank, scheduler.head
         self.view.sharing = cluster.capabilities.shares
         self.timers = Timers(scheduler.wake, imposed=wake)
         self.timers.hears_phases = scheduler.hears_phases
@@ -372,7 +372,7 @@ class Engine:
             self._take_reasons_back()
         self.scheduler = scheduler
         view.knowledge = scheduler.knowledge
-        view.rank = scheduler.rank
+        view.rank, view.head = scheduler.rank, scheduler.head
         self.arrivals.knowledge = int(scheduler.knowledge)
         self.arrivals.refine = scheduler.refine
         for job in view.active.values():
