@@ -518,9 +518,7 @@ Stuck = dict[int, tuple[Any, int]] | None
 
 def _tuples(value: Any) -> Any:
     """Keys may be tuples, which plain data does not tell from lists."""
-    if not isinstance(value, list):
-        return value
-    return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _plain(stuck: Stuck) -> list[tuple[str, Any, int]] | None:
