@@ -44,6 +44,8 @@ _JOB = (
     click.option("--gpu-type", metavar="T", help="... on GPUs of this type: a100, or a100|h100."),
     click.option("--cpus", metavar="N", type=Finite(min=0), help="... with CPUs."),
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
+    click.option("--resource", metavar="KIND=N", multiple=True,
+                 help="... with licences: matlab=2 (of a daemon); may be repeated."),
     click.option("--time", metavar="T",
                  help="... that is expected to run so long, or has this limit: 2h."),
     click.option("--image", metavar="I",
@@ -126,6 +128,8 @@ class OutlookQuestion:
                 "--image needs a daemon, which knows the nodes that run containers: leave it out "
                 "with --slurm and with a SNAPSHOT"
             )
+        if self.values["resource"] and (self.slurm is not None or self.frozen):
+            raise click.UsageError("--resource needs a daemon, which knows its licences")
         if not self.frozen and (self.values["with_arrivals"] or self.values["exact"]):
             raise click.UsageError(
                 "--with-arrivals and --exact need a snapshot: rota when SNAPSHOT JOB"
@@ -179,8 +183,9 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
     keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "time", "image")
     if values["image"] == "":
         raise InputError("--image is '': give one, or leave the option out")
-    if all(values[key] is None for key in keys):
+    if all(values[key] is None for key in keys) and not values["resource"]:
         return None
+    from rota.cli.submit import amounts_of
     from rota.jobfile.check import check
     from rota.jobfile.model import JobFile, Resources
     from rota.jobfile.quantities import duration_s
@@ -195,6 +200,7 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
             gpu_type=values["gpu_type"] or "",
             cpus=values["cpus"] or 0.0,
             mem=values["mem"] or 0.0,
+            kinds=amounts_of(values["resource"]),
         ),
         nodes=values["nodes"] or 1,
         queue=values["queue"] or "",

@@ -32,7 +32,8 @@ class PooledCount(Placement):
 
     def empty_room(self) -> Room:
         """The pools, idle."""
-        return Room(self._pools, divisible=True, kinds=self.topology.kinds)
+        topology = self.topology
+        return Room(self._pools, divisible=True, kinds=topology.kinds, supply=topology.supply)
 
     def never(self, shape: Shape) -> str | None:
         """As in the base, over pools."""
@@ -215,6 +216,10 @@ def count(topology: Topology, params: Params | None = None, *, seed: int = 0) ->
 
 def _only_gpus(topology: Topology) -> bool:
     """One type of GPU and nothing else to count."""
-    return len(topology.types) <= 1 and not any(
-        node.cpus or node.mem_gib or node.gpu_mem_gib or node.resources for node in topology.nodes
+    return len(topology.types) <= 1 and not (
+        topology.supply
+        or any(
+            node.cpus or node.mem_gib or node.gpu_mem_gib or node.resources
+            for node in topology.nodes
+        )
     )
