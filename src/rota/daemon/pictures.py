@@ -49,6 +49,9 @@ def reason_of(job: Job, projection: Projection, view: View) -> str:
     if job.reason:
         return Reason(job.reason).label
     shape = job.shape.number
+    shared = view.shared_reasons.get((job.tenant, shape), 0)
+    if shared:
+        return Reason(shared).label
     head = view.active.get(projection.head_of(shape))
     if head is None or head.phase != WAITING:
         head = _firsts(projection, view)[shape]

@@ -61,37 +61,48 @@ ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION)  # what exactly is lacking the en
 class EqualJobs(ArrivalQueue):
     """Waiting jobs of one tenant with equal requests."""
 
-    __slots__ = ("gpus", "news", "shape", "told")
+    __slots__ = ("gpus", "own", "shape", "told")
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
         self.gpus = shape.gpus
-        self.told: Reason | None = None  # those behind the first
-        self.news: dict[int, Job] = {}  # those behind the first that were not told yet
+        self.told: Reason | None = None  # all but those with a reason of their own
+        self.own: dict[int, Job] = {}  # these
 
     def add(self, job: Job) -> None:
-        """It comes or returns; who was the first until now may be one of those behind it."""
-        if self.entries and (job.submit_s, job.index) < self.entries[0][:2]:
-            self.news[self.first.index] = self.first
-        self.news[job.index] = job
+        """It comes or returns."""
+        if job.reason:
+            self.own[job.index] = job
         super().add(job)
 
     def discard(self, job: Job) -> bool:
         """It leaves."""
-        self.news.pop(job.index, None)
+        self.own.pop(job.index, None)
         return super().discard(job)
 
-    def untold(self, reason: Reason) -> list[Job]:
-        """Those behind the first that have to be told that this is why they wait."""
-        news, self.news = self.news, {}
-        if reason in ROOM:  # what exactly is lacking changes by itself
-            self.told = None
-            return list(self)
-        if reason != self.told:
-            self.told = reason
-            return [job for job in self if job.reason != reason]
-        return [job for job in news.values() if job.reason != reason]
+    def tell(
+        self, plan: Plan, tenant: str, first: Job, reason: Reason, behind: Reason
+    ) -> Iterator[tuple[Job, Reason]]:
+        """Why the first one and those behind it wait; yields those that are told by themselves.
+
+        However many they are, those behind the first are told at once.
+        """
+        if self.shape.opened is not None:  # the log does not know them by this shape
+            yield first, reason
+            yield from ((job, behind) for job in self if job is not first)
+            return
+        if behind != self.told or behind in ROOM:  # what exactly is lacking changes by itself
+            self.told = behind
+            plan.explain_alike(tenant, self.shape, behind)
+        if self.own:
+            for job in self.own.values():
+                if job is not first:
+                    yield job, Reason.NONE
+            self.own.clear()
+        if reason != behind:
+            self.own[first.index] = first
+        yield first, Reason.NONE if reason == behind else reason
 
     def after(self, at: tuple[float, int], gone: Mapping[int, Job]) -> Entry | None:
         """The first one that came after this, without these jobs."""
@@ -538,11 +549,10 @@ class YarnDecision:
                         reason = ORDER
                 held |= nodes if cluster.allows(gpus, borrowing=True) else self.plan.nodes
             cluster.roomy = cluster.roomy or reason in ROOM or behind in ROOM
-            if reason in ROOM or job.reason != reason:
-                yield job, reason
-            for other in cluster.lines[job.shape.number].untold(behind):
-                if other is not job and other.index not in self._gone:
-                    yield other, behind
+            line = cluster.lines[job.shape.number]
+            for other, why in line.tell(self.plan, cluster.name, job, reason, behind):
+                if (why in ROOM or other.reason != why) and other.index not in self._gone:
+                    yield other, why
         cluster.steady = (low, high)
 
 
