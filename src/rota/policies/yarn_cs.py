@@ -81,6 +81,10 @@ class EqualJobs(ArrivalQueue):
         self.own.pop(job.index, None)
         return super().discard(job)
 
+    def knows(self, first: Job, reason: Reason, behind: Reason) -> bool:
+        """Nobody has to be told anything: all wait as they were told together."""
+        return reason == behind == self.told and not (first.reason or self.own or behind in ROOM)
+
     def tell(
         self, plan: Plan, tenant: str, first: Job, reason: Reason, behind: Reason
     ) -> Iterator[tuple[Job, Reason]]:
@@ -129,6 +133,7 @@ class VirtualCluster:
         self.lines: dict[int, EqualJobs] = {}  # who waits, by shape
         self.least = INF  # GPUs of the smallest request that waits
         self.needs = INF  # GPUs without which none of its jobs can start
+        self.barrier = FOREVER  # those that came after this job wait for the same nodes
         self.touched = True  # something has happened since the reasons were told
         self.roomy = False  # somebody was told that there is no room: why not may have changed
         self.steady = (-INF, INF)  # while so many GPUs are free the reasons are the same
@@ -170,6 +175,7 @@ class VirtualCluster:
         if not line:
             del self.lines[job.shape.number]
             self.least = min((other.gpus for other in self.lines.values()), default=INF)
+        self.barrier = FOREVER  # to be found out
         self.touched = True
 
     def entitle(self, share: float, ceiling: float) -> None:
@@ -201,10 +207,12 @@ class VirtualCluster:
     def look(self, plan: EligibilityPlan, *, skip: bool) -> None:
         """Find out what the next job needs, at least."""
         self.needs = self.least
+        self.barrier = FOREVER
         if self.lines and not skip:
-            first = min(line.entries[0] for line in self.lines.values())[2]
-            if plan.eligible(first) == plan.nodes:  # all others are behind it
-                self.needs = first.gpus
+            first = min([line.entries[0] for line in self.lines.values()])
+            if plan.eligible(first[2]) == plan.nodes:  # all others are behind it
+                self.needs = first[2].gpus
+                self.barrier = first[:2]
 
     # --- what it may have -------------------------------------------------------------------------
 
@@ -288,6 +296,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         self._clusters: dict[str, VirtualCluster] = {}
         self._order: list[VirtualCluster] | None = None  # None: to be found out
         self._shared: tuple[float, TenantTree] | None = None  # what the shares are parts of
+        self._calm_s = -INF  # nobody can start until then, unless something happens
 
     # --- what it hears ----------------------------------------------------------------------------
 
@@ -295,6 +304,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         """Which nodes a job could use may have changed."""
         self._fewest.clear()
         self._order = None
+        self._calm_s = -INF
         for cluster in self._clusters.values():
             cluster.touched = True
 
@@ -306,17 +316,21 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         cluster.everybody.add(job)
         if cluster.everybody.first is job:
             self._order = None
+        if (job.submit_s, job.index) < cluster.barrier:  # else it waits behind others
+            self._calm_s = -INF
         cluster.waits(job)
 
     def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """Its tenant uses more."""
         self.state.scattered_s.pop(job.index, None)
+        self._calm_s = -INF
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         cluster.runs(job)
 
     def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It may have been moved."""
+        self._calm_s = -INF
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         cluster.runs(job)
@@ -324,6 +338,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """Its tenant uses less, or waits for less."""
         self.state.scattered_s.pop(job.index, None)
+        self._calm_s = -INF
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         if cluster.everybody.first is job:
@@ -341,10 +356,8 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         if not waiting:
             return view.plan(YarnPlan)
         turn = YarnDecision(self, view, clusters, waiting)
-        turn.serve(borrowing=False)
-        if turn.displaced:
-            turn.return_borrowers()
-        turn.serve(borrowing=True)
+        if view.now_s >= self._calm_s:
+            self._calm_s = turn.serve_all()
         turn.explain()
         return turn.plan
 
@@ -353,6 +366,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         shared = (view.up_gpus, view.tenants)
         if self._order is None or shared != self._shared:
             self._shared = shared
+            self._calm_s = -INF
             clusters = self._clusters.values()
             self._order = sorted(clusters, key=lambda cluster: cluster.everybody.entries[0][:2])
             shares = _shares(view, [cluster.name for cluster in self._order])
@@ -400,12 +414,22 @@ class YarnDecision:
         self._free = view.up_gpus - used
         # else GPUs that no job should have are in use: what is really free the placement knows
         self._exact = view.up_gpus == view.topology.gpus and not view.sharing
+        self._used = used
         self._gone: dict[int, Job] = {}  # started
-        self.displaced: dict[int, Job] = {}
+        self._displaced: dict[int, Job] = {}
         self._borrowed: list[Job] = []  # those that give way, in order of their starts
-        params = policy.params
-        if params.preempt and used >= params.preempt_above * view.up_gpus:
+        self._relaxed_s = INF  # when somebody need not insist on locality any more
+
+    def serve_all(self) -> float:
+        """Start who can start; returns until when nobody else can, if nothing happens."""
+        params = self._policy.params
+        if params.preempt and self._used >= params.preempt_above * self._view.up_gpus:
             self._find_borrowed()
+        self._serve(borrowing=False)
+        if self._displaced:
+            self._return_borrowers()
+        self._serve(borrowing=True)
+        return -INF if self._gone or self._displaced else self._relaxed_s
 
     def _find_borrowed(self) -> None:
         """If anybody within its share could take it back."""
@@ -423,7 +447,7 @@ class YarnDecision:
 
     # --- who starts -------------------------------------------------------------------------------
 
-    def serve(self, *, borrowing: bool) -> None:
+    def _serve(self, *, borrowing: bool) -> None:
         """Start jobs of the VC that has used the least of its share, until none can start."""
         victims = [] if borrowing else self._borrowed[::-1]
         most = self._most(sum([victim.held_gpus for victim in victims]))
@@ -478,6 +502,7 @@ class YarnDecision:
         if job.gpus <= self._free + EPSILON:
             scattered_s[job.index] = since_s
             self.plan.wake_at(since_s + relax_s)
+            self._relaxed_s = min(self._relaxed_s, since_s + relax_s)
         return False
 
     def _place(self, job: Job, victims: Sequence[Job], max_nodes: int | None) -> bool:
@@ -491,7 +516,7 @@ class YarnDecision:
         if max_nodes is not None and self._nodes(job) > max_nodes:
             plan.withdraw(job)
             return False
-        self.displaced.update((victim.index, victim) for victim in displaced)
+        self._displaced.update((victim.index, victim) for victim in displaced)
         return True
 
     def _nodes(self, job: Job) -> int:
@@ -499,14 +524,14 @@ class YarnDecision:
         vertices = self._view.topology.vertices
         return len({vertices[v].node for v in self.plan.holding(job).vertices} - {-1})
 
-    def return_borrowers(self) -> None:
+    def _return_borrowers(self) -> None:
         """Those that gave way go elsewhere, if need be in the place of later borrowers."""
         for number, job in enumerate(self._borrowed, start=1):
-            if job.index not in self.displaced:
+            if job.index not in self._displaced:
                 continue
             displaced = self.plan.displace(job, self._borrowed[: number - 1 : -1])
             if displaced is not None:
-                self.displaced.update((victim.index, victim) for victim in displaced)
+                self._displaced.update((victim.index, victim) for victim in displaced)
                 continue
             gpus = job.held_gpus
             self._policy.cluster_of(job).charge(-gpus)
@@ -550,6 +575,8 @@ class YarnDecision:
                 held |= nodes if cluster.allows(gpus, borrowing=True) else self.plan.nodes
             cluster.roomy = cluster.roomy or reason in ROOM or behind in ROOM
             line = cluster.lines[job.shape.number]
+            if line.knows(job, reason, behind):
+                continue
             for other, why in line.tell(self.plan, cluster.name, job, reason, behind):
                 if (why in ROOM or other.reason != why) and other.index not in self._gone:
                     yield other, why
@@ -584,4 +611,5 @@ class ServedCluster:
 
 
 EVER = (-INF, -1)
+FOREVER = (INF, -1)
 _used = attrgetter("used")
