@@ -39,13 +39,13 @@ class Changes:
     shared_reasons: Sequence[tuple[str, int, Reason]] = ()  # of jobs of a tenant and a shape
     levels: Sequence[Level] = ()
     successors: Sequence[tuple[Any, str]] = ()  # who decides from now on, and why
+    unusual = False
+    wake: Wake | None = None  # None: as before
+    causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
+    whys: dict[int, str] | None = None  # index of a stopped job -> why, in words
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.unusual = False
-        self.wake: Wake | None = None  # None: as before
-        self.causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
-        self.whys: dict[int, str] | None = None  # index of a stopped job -> why, in words
         self.starts: list[tuple[Job, Allocation]] = []
         self.stops: list[Job] = []
         self.shape_reasons: list[tuple[int, int, Job | None]] = []

@@ -294,6 +294,8 @@ class GeneralScheduler(Successor):
         if seen is None or seen.topology is not view.topology:
             kind = View if self._hears is None else LiveView
             seen = self._view = kind(view.topology, view.tenants)
+            seen.planner = self._plan
+            seen.by_phase = (self._queue, self.running)
         if self._hears is None:
             hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
             hidden.update(job.index for job in self.admissions.held)
@@ -304,9 +306,8 @@ class GeneralScheduler(Successor):
             if not self._sorted:
                 self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
                 self._sorted = True
+                seen.by_phase = (self._queue, self.running)
         seen.follow(view, active)
-        seen.by_phase = (self._queue, self.running)
-        seen.planner = self._plan
         return seen
 
     def _blamed(self, error: InvalidPlanError, view: View) -> InvalidPlanError:
@@ -396,21 +397,23 @@ class GeneralScheduler(Successor):
         return Reason.ORDER if self.placement.fits(shape) else self._lacks(number, Reason.CAPACITY)
 
     def _plan(self) -> Plan:
-        view, declared = self._view, self.policy.plan_type
+        view = self._view
         assert view is not None  # noqa: S101 - only policies that were shown one ask
         if self._made is not None:
             raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
-        keeps = self.policy.keeps_unnamed
+        kind = self._kind
+        if kind is not None and not view.sharing:
+            made = self._made = kind(view, self.placement, self._shapes, self.running)
+            return made
+        declared, keeps = self.policy.plan_type, self.policy.keeps_unnamed
         if issubclass(declared, ExplicitPlan):
             self._made = declared(view.version, view.now_s, view.active, view.topology)
         elif view.sharing:
             shared = plan_class(declared, SharedChangePlan if keeps else SharedPlan, Pairs)
             self._made = shared(view, self.placement, self._shapes, self.running, self._guests)
         else:
-            kind = self._kind
-            if kind is None:
-                base = ChangePlan if keeps else PlacementPlan
-                kind = self._kind = plan_class(declared, base, NoPairs)
+            base = ChangePlan if keeps else PlacementPlan
+            kind = self._kind = plan_class(declared, base, NoPairs)
             self._made = kind(view, self.placement, self._shapes, self.running)
         return self._made
 

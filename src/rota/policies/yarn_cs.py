@@ -297,6 +297,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         self._order: list[VirtualCluster] | None = None  # None: to be found out
         self._shared: tuple[float, TenantTree] | None = None  # what the shares are parts of
         self._calm_s = -INF  # nobody can start until then, unless something happens
+        self._used = -1.0  # by all; -1: to be found out
 
     # --- what it hears ----------------------------------------------------------------------------
 
@@ -323,14 +324,14 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
     def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """Its tenant uses more."""
         self.state.scattered_s.pop(job.index, None)
-        self._calm_s = -INF
+        self._stir()
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         cluster.runs(job)
 
     def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It may have been moved."""
-        self._calm_s = -INF
+        self._stir()
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         cluster.runs(job)
@@ -338,7 +339,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """Its tenant uses less, or waits for less."""
         self.state.scattered_s.pop(job.index, None)
-        self._calm_s = -INF
+        self._stir()
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         if cluster.everybody.first is job:
@@ -346,6 +347,10 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         cluster.everybody.discard(job)
         if not cluster.everybody:
             del self._clusters[job.tenant]
+
+    def _stir(self) -> None:
+        """Who uses what has changed, or who may."""
+        self._calm_s, self._used = -INF, -1.0
 
     # --- what it decides --------------------------------------------------------------------------
 
@@ -358,6 +363,8 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         turn = YarnDecision(self, view, clusters, waiting)
         if view.now_s >= self._calm_s:
             self._calm_s = turn.serve_all()
+            if self._calm_s == -INF:
+                self._used = -1.0
         turn.explain()
         return turn.plan
 
@@ -366,7 +373,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         shared = (view.up_gpus, view.tenants)
         if self._order is None or shared != self._shared:
             self._shared = shared
-            self._calm_s = -INF
+            self._stir()
             clusters = self._clusters.values()
             self._order = sorted(clusters, key=lambda cluster: cluster.everybody.entries[0][:2])
             shares = _shares(view, [cluster.name for cluster in self._order])
@@ -375,6 +382,16 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
                 cluster.number = number
                 cluster.entitle(share, limit if self.params.borrow else min(share, limit))
         return self._order
+
+    def used(self) -> float:
+        """GPUs that all use."""
+        if self._used < 0:
+            clusters = self._order or ()
+            for cluster in clusters:
+                if not cluster.counted:
+                    cluster.count()
+            self._used = reduce(add, map(_used, clusters), 0.0)  # always in the same way
+        return self._used
 
     def cluster_of(self, job: Job) -> VirtualCluster:
         """Its tenant."""
@@ -404,10 +421,7 @@ class YarnDecision:
         self._skip = policy.params.skip
         self._clusters = clusters
         self._waiting = waiting  # those with jobs that wait
-        for cluster in clusters:
-            if not cluster.counted:
-                cluster.count()
-        used = reduce(add, map(_used, clusters), 0.0)  # always in the same way
+        used = policy.used()
         for cluster in waiting:
             if cluster.touched:
                 cluster.look(self.plan, skip=self._skip)
@@ -456,7 +470,8 @@ class YarnDecision:
             for cluster in self._waiting
             if cluster.needs <= most and cluster.allows(cluster.needs, borrowing=borrowing)
         ]
-        heapify(turns)
+        if len(turns) > 1:
+            heapify(turns)
         while turns:
             queue = turns[0][1]
             if self._start_next(queue, victims, borrowing=borrowing):
@@ -553,13 +568,20 @@ class YarnDecision:
         for _, _, _, job, why in news:
             self.plan.explain(job, why)
 
+    def _heads(self, cluster: VirtualCluster) -> list[Entry]:
+        """The first ones of those that wait, by shape."""
+        lines = cluster.lines.values()
+        if not self._gone:
+            return [line.entries[0] for line in lines]
+        heads = [line.after(EVER, self._gone) for line in lines]
+        return [head for head in heads if head is not None]
+
     def _reasons(self, cluster: VirtualCluster) -> Iterator[tuple[Job, Reason]]:
         """Of the jobs of a VC, without those that know already."""
         cluster.touched = cluster.roomy = False
         low, high = -INF, INF
         held = 0  # nodes of those who wait before
-        heads = [line.after(EVER, self._gone) for line in cluster.lines.values()]
-        for _, _, job in sorted(head for head in heads if head is not None):
+        for _, _, job in sorted(self._heads(cluster)):
             gpus = job.gpus
             if gpus <= self._free + EPSILON:
                 low = max(low, gpus)
@@ -601,7 +623,7 @@ class ServedCluster:
                 continue
             if number in self.behind and cluster.allows(line.gpus, borrowing=borrowing):
                 continue
-            entry = line.after(self._at, gone)
+            entry = line.after(self._at, gone) if gone or self._at is not EVER else line.entries[0]
             if entry is not None and (first is None or entry < first):
                 first = entry
         if first is None:
