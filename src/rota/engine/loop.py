@@ -64,7 +64,7 @@ class Engine:
         self.log = Log()
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
-        self.view.rank = scheduler.rank
+        self.view.rank, self.view.head = scheduler.rank, scheduler.head
         self.view.sharing = cluster.capabilities.shares
         self.timers = Timers(scheduler.wake, imposed=wake)
         self.timers.hears_phases = scheduler.hears_phases
@@ -342,8 +342,9 @@ class Engine:
         """Nodes are not for everybody for some time (see `core.windows`)."""
         if not self.scheduler.trusted:
             raise OptionError(
-                f"policy {self.scheduler.name!r} chooses GPUs itself and keeps to no maintenance "
-                f"or reservation: use one that leaves places to the placement"
+                f"policy {self.scheduler.name!r} chooses GPUs itself, as the system that it is "
+                f"made after, which knows no maintenance or reservation: use one that leaves "
+                f"places to the placement, e.g. capacity or hierarchical-fair"
             )
         self.schedule().add(window)
         self.timers.ask_again()
@@ -376,7 +377,7 @@ class Engine:
             self._take_reasons_back()
         self.scheduler = scheduler
         view.knowledge = scheduler.knowledge
-        view.rank = scheduler.rank
+        view.rank, view.head = scheduler.rank, scheduler.head
         self.arrivals.knowledge = int(scheduler.knowledge)
         self.arrivals.refine = scheduler.refine
         for job in view.active.values():

@@ -132,6 +132,17 @@ def test_less_gpu_memory_is_offered(running, alice):
         daemon.loop.driver.let_go()
 
 
+@pytest.mark.parametrize(("sharing", "free"), [("exclusive", 1.0), ("fraction", 1.5)])
+def test_the_rest_of_a_gpu_for_one_job_is_not_free(running, alice, sharing, free):
+    node = NodeSpec("n0", 2, sharing=sharing)
+    with running(nodes=(), driver=Slow(), policy="fifo-skip") as daemon:
+        daemon._do(lambda: ([Reconfigured(nodes=(node,), by="join")], lambda: None))
+        daemon.submit([JobFile(run="true", resources=Resources(gpus=0.5))], alice)
+        state(daemon, alice, "1", "RUNNING")
+        assert [(each.free_gpus, each.jobs) for each in daemon.nodes()] == [(free, ["1"])]
+        daemon.loop.driver.let_go()
+
+
 def test_another_queue_or_type_is_offered(running, alice, file):
     queues = [Queue("full", limit=1), Queue("open")]
     with running(
