@@ -25,9 +25,12 @@ from rota.engine.admission import AdmissionQueue
 from rota.engine.blame import CAPACITY, ROOM, why_not
 from rota.engine.pairs import Guests, Pairs, SharedChangePlan, SharedPlan, guests_of
 from rota.engine.plans import ChangePlan, NoPairs, PlacementPlan, Shapes, plan_class
+from rota.placement.alike import Alike
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
+UNTOLD = (0, CAPACITY)
+"""Reasons that say nothing of single nodes."""
 QUIET = (ev.REPORT, ev.LEVEL, ev.TIMER)
 """Events that leave what is free as it is."""
 
@@ -87,6 +90,8 @@ class GeneralScheduler(Successor):
         self._waiting: dict[int, int] = {}  # shape -> how many wait
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
+        self._depends_on: dict[int, Alike | None] = {}  # shape -> nodes of one kind
+        self._told_at: dict[int, int] = {}  # shape -> their changes when it was told
         self._made: Plan | None = None
         self._view: View | None = None  # what the policy sees
         self._hears = policy if isinstance(policy, IncrementalPolicy) else None
@@ -187,9 +192,10 @@ class GeneralScheduler(Successor):
         number = job.shape.number
         self._touched.add(number)
         self._waiting[number] = self._waiting.get(number, 0) + sign
-        self._shape_of[number] = (
-            job.shape if self._must_have is None else self._must_have(job.shape)
-        )
+        shape = job.shape if self._must_have is None else self._must_have(job.shape)
+        if self._shape_of.get(number) is not shape:
+            self._shape_of[number] = shape
+            self._depends_on[number] = self.placement.only_nodes(shape) if self.trusted else None
         if sign < 0:
             del self._queue[job.index]
             return
@@ -343,18 +349,25 @@ class GeneralScheduler(Successor):
         if not self._dirty and trusted:
             waiting = {n: count for n, count in waiting.items() if n in self._touched}
         self._dirty, self._touched = False, set()
+        depends_on, told_at = self._depends_on, self._told_at
         for number, count in waiting.items():
+            before = blame.get(number, 0)
             if not count:
-                if not blame.get(number):
+                if not before:
                     continue
                 reason = 0
             elif (shape := self._shape_of[number]).gpus > free and shape.opened is None:
                 reason = CAPACITY
+            elif (alike := depends_on.get(number)) is not None:
+                if before not in UNTOLD and told_at.get(number) == alike.changes:
+                    continue
+                told_at[number] = alike.changes
+                reason = ORDER if placement.fits(shape) else why_not(placement, shape)
             elif not trusted or placement.fits(shape):
                 reason = ORDER
             else:
                 reason = why_not(placement, shape)
-            if blame.get(number, 0) != reason:
+            if before != reason:
                 blame[number] = reason
                 changes.shape_reasons.append((number, reason, None))
 

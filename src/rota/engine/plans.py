@@ -20,7 +20,7 @@ from rota.core.allocation import NOTHING, Allocation
 from rota.core.changes import Changes, Wake, check_amounts, check_present
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
-from rota.core.jobs import Job, Request, Shape
+from rota.core.jobs import WAITING, Job, Request, Shape
 from rota.core.plan import (
     ClosingPlan,
     DisplacingPlan,
@@ -418,9 +418,12 @@ class ChangePlan(PlacementPlan):
         return running
 
     def _place(self, job: Job, gpus: float | None) -> bool:
-        if job.index in self._open and gpus in (None, job.allocation.gpus):
-            self._go_on(job)
-            return True
+        if job.index in self._open:
+            if gpus in (None, job.allocation.gpus):
+                self._go_on(job)
+                return True
+        elif gpus is None and job.phase == WAITING and job.index not in self._placed:
+            return self._place_anew(job, job.shape)
         return super()._place(job, gpus)
 
     def _go_on(self, job: Job) -> None:
@@ -491,13 +494,13 @@ class Reserves(PlacementPlan, ReservingPlan):
         placement, placed, displaced = self._placement, self._placed, self._displaced
         nodes = placement.eligible(shape)
         anywhere = nodes == placement.up_nodes
-        moved = placed or displaced
+        touches = placement.touches
         for time_s, job in releases:
             holder = job
-            if moved and (job.index in placed or job.index in displaced):
+            if job.index in placed or job.index in displaced:
                 held = self._held(job)
                 holder = cast("Job", Holder(held, job.index))
-            if anywhere or placement.touches(nodes, holder.allocation):
+            if anywhere or touches(nodes, holder.allocation):
                 times.append(time_s)
                 yield holder
 
