@@ -222,7 +222,7 @@ def _components(graph: Graph) -> list[list[str]]:
 # --- The report ----------------------------------------------------------------------------------
 
 
-def measure(tree: Path, *, walks: bool) -> dict[str, Any]:
+def measure(tree: Path, *, walks: bool, of_old: bool = False) -> dict[str, Any]:
     """Every number of a source tree."""
     source = Source(tree)
     reading = source.reading()
@@ -238,16 +238,24 @@ def measure(tree: Path, *, walks: bool) -> dict[str, Any]:
         "shared_class_names": source.shared_names(),
         "reading": {policy: asdict(piece) for policy, piece in reading.items()},
         "reading_median": round(statistics.median(piece.lines for piece in reading.values())),
-        "walks": _walks(tree) if walks else {},
+        "walks": _walks(tree, of_old=of_old) if walks else {},
     }
 
 
-def _walks(tree: Path) -> dict[str, dict[str, int]]:
-    return {
-        f"{name}, {process}": {"modules": len(modules(calls)), "functions": len(calls)}
-        for name in ("simulate", "submit", "compare")
-        for process, calls in walk(name, tree).items()
-    }
+def _walks(tree: Path, *, of_old: bool) -> dict[str, dict[str, int]]:
+    found = {}
+    for name in ("simulate", "submit", "compare"):
+        try:
+            walked = walk(name, tree)
+        except SystemExit as error:
+            if not of_old:
+                raise
+            print(f"not known of that revision: {error}", file=sys.stderr)
+            continue
+        for process, calls in walked.items():
+            counts = {"modules": len(modules(calls)), "functions": len(calls)}
+            found[f"{name}, {process}"] = counts
+    return found
 
 
 def rows(found: dict[str, Any]) -> dict[str, str]:
@@ -293,12 +301,15 @@ def details(found: dict[str, Any]) -> Iterator[str]:
 
 
 def at_revision(revision: str, *, walks: bool) -> dict[str, Any]:
-    """The numbers of another revision, checked out into a temporary folder."""
+    """The numbers of another revision, checked out into a temporary folder.
+
+    A walk that needs a package of that time, which is not installed now, is left out.
+    """
     with tempfile.TemporaryDirectory(prefix="rota-metrics-") as folder:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--quiet", "--detach", str(tree), revision)
         try:
-            return measure(tree, walks=walks)
+            return measure(tree, walks=walks, of_old=True)
         finally:
             _git("worktree", "remove", "--force", str(tree))
 
@@ -324,7 +335,8 @@ def main() -> None:
     table, before = rows(now), rows(base) if base else {}
     width = max(map(len, table))
     for name, value in table.items():
-        print(f"{name:{width}}  " + (f"{before[name]:>28}  ->  " if base else "") + value)
+        old = f"{before.get(name, 'not known'):>28}  ->  " if base else ""
+        print(f"{name:{width}}  {old}{value}")
     print("\n".join(details(now)))
 
 

@@ -1,8 +1,8 @@
 """Rota: deep-learning jobs, simulated exactly or run for real, with the same policy object.
 
-For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `rota.load` (see
-`rota.notebook`). They are loaded when they are first used, so that `import rota` stays quick and a
-job that imports `rota.job` loads nothing else.
+For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `rota.predict`,
+`rota.load` (see `rota.notebook`). They are loaded when they are first used, so that `import rota`
+stays quick and a job that imports `rota.job` loads nothing else.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from rota.notebook import (
         Comparison,
         Experiment,
+        Predictability,
         Result,
         compare,
         load,
         performance_report,
+        predict,
         simulate,
     )
 
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Experiment",
+    "Predictability",
     "Result",
     "__version__",
     "compare",
     "load",
     "performance_report",
+    "predict",
     "simulate",
 ]
 

@@ -912,11 +912,21 @@ class NewRestart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     timeout_s: Annotated[
         float, Meta(gt=0, le=86_400, description="An agent that is not back by then stops it all.")
     ] = 120.0
+    drain: Annotated[
+        bool, Meta(description="Drain its nodes before, and use them again afterwards.")
+    ] = False
+    deadline_s: (
+        Annotated[float, Meta(ge=0, le=3.2e8, description="Of the drain: preempt what runs then.")]
+        | None
+    ) = None
     reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 class RestartedNode(msgspec.Struct, kw_only=True):
-    """A node whose agent begins anew. `state`: waiting, restarting, done or failed."""
+    """A node whose agent begins anew.
+
+    `state`: waiting, draining, restarting, done or failed; skipped or stopped when it is over.
+    """
 
     node: str
     state: str
@@ -933,6 +943,8 @@ class RestartInfo(msgspec.Struct, kw_only=True):
     why: str = ""  # it failed or was stopped
     max_unavailable: int = 1
     timeout_s: float = 120.0
+    drain: bool = False
+    deadline_s: float | None = None
     reason: str = ""
     by: str = ""
 

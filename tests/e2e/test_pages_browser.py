@@ -35,6 +35,8 @@ MADE = {
         ["plan", str(EXAMPLE / "jobs.txt"), "--nodes", str(EXAMPLE / "nodes.txt"), "--model",
          "easy", "--target", "p95 wait < 1h", "-o", "plan"], "plan/plan.html",
     ),
+    "predict": (["predict", "jobs.csv", "--cluster", "2x4", "-o", "predict"],
+                "predict/report.html"),
     "run": (["report", "out", "--figures", "none"], "out/report.html"),
     "job": (["explain", "out", "40", "--html", "job.html"], "job.html"),
 }  # fmt: skip
@@ -56,7 +58,7 @@ def pages(tmp_path_factory):
     return {name: folder / file for name, (_, file) in MADE.items()}
 
 
-@pytest.mark.parametrize("name", ["sweep", "robust"])
+@pytest.mark.parametrize("name", ["sweep", "robust", "predict"])
 def test_a_page_of_a_study_is_made_anew(pages, name, tmp_path):
     made = pages[name]
     assert run(["report", str(made.parent), "-o", str(tmp_path / "again.html")]) == 0

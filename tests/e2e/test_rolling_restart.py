@@ -94,4 +94,57 @@ def test_no_job_notices(daemons, tmp_path):
     assert "failed: node a0: its agent did not come back within 1 s" in done.stderr
     assert session(daemon, "a1") == 2
     shown = daemon.rota("nodes", "restart", "--status", "-o", "json")
-    assert [node["state"] for node in json.loads(shown.stdout)["nodes"]] == ["failed", "waiting"]
+    assert [node["state"] for node in json.loads(shown.stdout)["nodes"]] == ["failed", "skipped"]
+
+
+def test_each_is_drained_before(daemons, tmp_path):
+    """Nothing runs on a node when its agent begins anew, and the daemon is killed meanwhile."""
+    config = tmp_path / "rota.yaml"
+    config.write_text(CONFIG)
+    daemon = daemons("--config", config, "--listen", f"127.0.0.1:{claimed_ports(1)[0]}")
+    names = ["a0", "a1"]
+    for name in names:
+        daemon.agent(name, gpus=1)
+    eventually(lambda: len(daemon.client.nodes()) == len(names))
+    first, second = (daemon.submit(JOB.format(folder=tmp_path)) for _ in names)
+    for job in (first, second):
+        daemon.until(job, "RUNNING")
+    on = {name: node.jobs for node in daemon.client.nodes() for name in [node.name]}
+    waits = daemon.submit(f"touch {tmp_path}/third")
+    words = ("nodes", "restart", "--all", "--timeout", "1h", "--drain", "--deadline", "30d")
+    follower = ThreadPoolExecutor(1).submit(daemon.rota, *words)
+
+    def states():
+        try:
+            return [node.state for node in daemon.client.restart_progress().nodes]
+        except NotFoundError:  # not begun
+            return []
+
+    def nodes():
+        return {node.name: node.state for node in daemon.client.nodes()}
+
+    eventually(lambda: states() == ["draining", "waiting"] and nodes()["a0"] == "draining")
+    daemon.kill()
+    daemon.start()
+    assert states() == ["draining", "waiting"]
+    eventually(lambda: nodes() == {"a0": "draining", "a1": "up"})
+    assert [session(daemon, name) for name in names] == [1, 1]
+    (tmp_path / "go").touch()  # both end: a1 is free before a0 was restarted, or after it
+    eventually(lambda: daemon.client.restart_progress().state == "done")
+    assert [session(daemon, name) for name in names] == [2, 2]
+    assert nodes() == dict.fromkeys(names, "up")  # and are used again
+    done = follower.result()
+    assert f"node a0: draining, 1 job there: {on['a0'][0]}" in done.stderr
+    for job in (first, second, waits):
+        assert daemon.until(job, "SUCCEEDED").starts == 1
+    closed = [row.event for row in daemon.client.node_history("a0")]
+    assert closed.count("opened") == 1
+
+    # what still runs at the deadline is preempted, and runs on afterwards
+    (tmp_path / "go").unlink()
+    last = daemon.submit(JOB.format(folder=tmp_path))
+    daemon.until(last, "RUNNING")
+    daemon.rota("nodes", "restart", "--all", "--timeout", "1h", "--drain", "--deadline", "0s")
+    (tmp_path / "go").touch()
+    assert daemon.until(last, "SUCCEEDED").starts >= 2
+    assert [session(daemon, name) for name in names] == [3, 3]

@@ -171,7 +171,7 @@ def test_promised_cells_are_as_good_as_nodes_of_ones_own(few_tenants, tmp_path):
 
 
 def test_delays_by_size_are_told_apart(monkeypatch):
-    monkeypatch.setitem(yarn_delay.SEEDS, Scale.SMALL, (2,))
+    monkeypatch.setitem(yarn_delay.WORKLOADS.seeds, Scale.SMALL, (2,))
 
     report = reproduce(yarn_delay.RECIPE)
 

@@ -62,8 +62,8 @@ def test_what_thresholds_do_to_bursts_comes_out_without_any_data(monkeypatch):
 
 
 def test_what_locality_costs_comes_out_without_any_data(monkeypatch):
-    monkeypatch.setitem(yarn_locality.SEEDS, Scale.SMALL, (2,))
-    monkeypatch.setitem(yarn_locality.JOBS, Scale.SMALL, 1_000)
+    monkeypatch.setitem(yarn_locality.WORKLOADS.seeds, Scale.SMALL, (2,))
+    monkeypatch.setitem(yarn_locality.WORKLOADS.jobs, Scale.SMALL, 1_000)
     check_shapes(yarn_locality.RECIPE)
 
 
@@ -74,8 +74,8 @@ def test_shapes_of_figures_come_out_without_any_data(name):
 
 
 def test_recorded_jobs_of_philly_are_compared_where_they_are(monkeypatch):
-    monkeypatch.setitem(yarn_locality.SEEDS, Scale.SMALL, (1,))
-    monkeypatch.setitem(yarn_locality.JOBS, Scale.SMALL, 300)
+    monkeypatch.setitem(yarn_locality.WORKLOADS.seeds, Scale.SMALL, (1,))
+    monkeypatch.setitem(yarn_locality.WORKLOADS.jobs, Scale.SMALL, 300)
 
     report = reproduce(yarn_locality.RECIPE, data=shared("reference"))
 

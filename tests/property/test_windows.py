@@ -12,6 +12,7 @@ from rota.core.registry import POLICIES, load, names
 from rota.engine.parts import make_policy
 from rota.engine.snapshot import freeze, restore
 from rota.placement.consolidate import SearchingConsolidate
+from rota.placement.count import CountOnNodes
 from rota.testing.logs import difference, entries
 from rota.testing.policy_checks import EveryEvent
 from rota.testing.scenario import Item, Scenario, Span
@@ -65,6 +66,39 @@ def test_the_naive_engine_agrees_on_jobs_that_accept_different_nodes(scenario):
 @given(scenario=scenarios(placement="consolidate", with_windows=True, ties=False))
 def test_the_naive_engine_agrees_on_fractions_of_seconds(scenario):
     assert scenario.mismatch(made("srtf")) == ""
+
+
+@pytest.mark.parametrize("policy", NAIVE)
+@given(scenario=scenarios(placement="count", with_windows=True))
+def test_the_naive_engine_agrees_where_only_numbers_matter(policy, scenario):
+    assert scenario.mismatch(made(policy)) == ""
+
+
+@pytest.mark.parametrize("policy", ["easy", "drf", "capacity"])
+@given(scenario=scenarios(placement="count", with_windows=True, lossy=False))
+def test_policies_that_write_plans_keep_to_them_where_only_numbers_matter(policy, scenario):
+    engine = scenario.engine(made(policy)())
+    engine.run(100_000)
+    assert not engine.view.active
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
+@given(scenario=scenarios(placement="count"))
+def test_counting_on_nodes_is_counting(policy, scenario):
+    """Without windows nobody starts or ends at another time than with one pool.
+
+    Where nobody is preempted: on nodes a job may have to move, which may cost something.
+    """
+    assume(not scenario.outages)  # which jobs a node takes with it differs
+    pool, nodes = (
+        scenario.engine(made(policy)()),
+        scenario.engine(made(policy)(), placement=CountOnNodes),
+    )
+    for engine in (pool, nodes):
+        engine.run(100_000)
+    assert [(job.first_start_s, job.end_s) for job in pool.jobs.values()] == [
+        (job.first_start_s, job.end_s) for job in nodes.jobs.values()
+    ]
 
 
 @pytest.mark.parametrize("policy", ["fifo-skip", "srtf"])

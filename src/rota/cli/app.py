@@ -31,6 +31,7 @@ COMMANDS = {
     "robust": ("rota.cli.robust:robust", "Test policies against errors, failures and costs."),
     "replay": ("rota.cli.replay:replay", "Replay a cluster's history and ask what-if questions."),
     "plan": ("rota.cli.plan:plan", "Find how many nodes a promise to users takes."),
+    "predict": ("rota.cli.predict:predict", "Measure how predictable run times are."),
     "usage": ("rota.cli.usage:usage", "Add up GPU-hours by user, queue and month."),
     "scenario": ("rota.cli.scenario:scenario", "Play scripted events and check the decisions."),
     "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),

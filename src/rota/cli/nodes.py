@@ -134,6 +134,10 @@ def history(
               show_default=True, help="So many agents may be away at the same time.")  # fmt: skip
 @click.option("--timeout", metavar="T", default="2m", show_default=True,
               help="An agent that is not back by then stops it all.")  # fmt: skip
+@click.option("--drain", is_flag=True,
+              help="Drain its nodes before, and use them again afterwards.")  # fmt: skip
+@click.option("--deadline", metavar="T",
+              help="With --drain: preempt what still runs there after T: 2h, 1d.")  # fmt: skip
 @click.option("--reason", metavar="TEXT", default="", help="For the log.")
 @click.option("--detach", is_flag=True, help="Do not wait: see --status later.")
 @click.option("--status", is_flag=True, help="Only show how far it is, or how the last one ended.")
@@ -156,10 +160,13 @@ def restart(
     machine and reports back; then it is the next one's turn. If one does not come back, nothing
     more is restarted. A daemon that is killed meanwhile goes on where it was.
 
+    With --drain each waits until nothing runs on its nodes any more.
+
     \b
     Examples:
       rota nodes restart --all --reason "version 0.4"
       rota nodes restart n[0-7] --max-unavailable 2
+      rota nodes restart --all --drain --deadline 4h
       rota nodes restart --status
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.core.hostlist import expand
@@ -185,10 +192,15 @@ def restart(
         timeout_s = duration_s(values["timeout"], "--timeout")
         if not timeout_s:
             raise OptionError("--timeout is 0: give agents time to come back, e.g. 2m")
+        if values["deadline"] is not None and not values["drain"]:
+            raise OptionError("--deadline is that of --drain: give both, or neither")
+        deadline = values["deadline"]
         asked = NewRestart(
             nodes=names,
             max_unavailable=values["max_unavailable"],
             timeout_s=timeout_s,
+            drain=values["drain"],
+            deadline_s=None if deadline is None else duration_s(deadline, "--deadline"),
             reason=values["reason"],
         )
         begun = rota.begin_restart(asked)
@@ -204,8 +216,12 @@ def _follow_restart(rota: "Client", known: RestartInfo) -> RestartInfo:
     import time
 
     told: set[str] = set()
+    drained: set[str] = set()
     while True:
         for each in known.nodes:
+            if each.state == "draining" and each.why and each.node not in drained:
+                drained.add(each.node)
+                click.echo(f"node {clean(each.node)}: draining, {clean(each.why)}", err=True)
             if each.state == "done" and each.node not in told:
                 told.add(each.node)
                 click.echo(

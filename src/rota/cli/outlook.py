@@ -46,6 +46,8 @@ _JOB = (
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
     click.option("--resource", metavar="KIND=N", multiple=True,
                  help="... with licences: matlab=2 (of a daemon); may be repeated."),
+    click.option("--gpu-mem-gib", metavar="M", type=Finite(min=0),
+                 help="... with so much memory of each GPU, or of its part of one."),
     click.option("--time", metavar="T",
                  help="... that is expected to run so long, or has this limit: 2h."),
     click.option("--image", metavar="I",
@@ -130,6 +132,11 @@ class OutlookQuestion:
             )
         if self.values["resource"] and (self.slurm is not None or self.frozen):
             raise click.UsageError("--resource needs a daemon, which knows its licences")
+        if self.values["gpu_mem_gib"] and self.slurm is not None:
+            raise click.UsageError(
+                "--gpu-mem-gib: Slurm does not tell how much memory its GPUs have: ask for a "
+                "--gpu-type that has as much"
+            )
         if not self.frozen and (self.values["with_arrivals"] or self.values["exact"]):
             raise click.UsageError(
                 "--with-arrivals and --exact need a snapshot: rota when SNAPSHOT JOB"
@@ -180,7 +187,7 @@ class OutlookQuestion:
 
 def _described(values: Mapping[str, Any]) -> "JobFile | None":
     """The job that the options describe."""
-    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "time", "image")
+    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "gpu_mem_gib", "time", "image")
     if values["image"] == "":
         raise InputError("--image is '': give one, or leave the option out")
     if all(values[key] is None for key in keys) and not values["resource"]:
@@ -201,6 +208,7 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
             cpus=values["cpus"] or 0.0,
             mem=values["mem"] or 0.0,
             kinds=amounts_of(values["resource"]),
+            gpu_mem_gib=values["gpu_mem_gib"] or 0.0,
         ),
         nodes=values["nodes"] or 1,
         queue=values["queue"] or "",

@@ -29,7 +29,9 @@ GROUPS = (
 """Labels (or annotations) that name the job of a pod, the outermost first."""
 MIG = re.compile(r"nvidia\.com/mig-(\d)g\.\d+gb(?:\.me)?")
 _PARTS = 7
-_QUANTITY = re.compile(r"([+-]?\d{1,30}(?:\.\d{0,18})?)(?:[eE]([+-]?\d{1,2})|([numkKMGTPE]i?))?")
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d{1,30}(?:\.\d{0,18})?|\.\d{1,18}))(?:[eE]([+-]?\d{1,2})|([KMGTPE]i|[numkKMGTPE]))?"
+)
 _SUFFIXES = {
     "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
     "E": 1e18, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
@@ -37,6 +39,7 @@ _SUFFIXES = {
 }  # fmt: skip
 _GIB = 2.0**30
 _MOST = 1e9
+_SHOWN = 40  # letters of what cannot be read
 
 
 def quantity(value: Any) -> float:
@@ -50,16 +53,35 @@ def quantity(value: Any) -> float:
     return number if 0 < number < 1e30 else 0.0  # noqa: PLR2004 - nonsense
 
 
+def is_quantity(value: Any) -> bool:
+    """Is it an amount, be it of nothing? What is not given is one."""
+    match = _QUANTITY.fullmatch(str(value).strip())
+    return value is None or (match is not None and float(match[1]) == 0) or quantity(value) > 0
+
+
 def unreadable(amounts: Mapping[str, Any]) -> str:
     """The first GPU, CPU or memory whose amount is no quantity, or less than none; empty: none."""
     for name, value in amounts.items():
-        if name not in ("cpu", "memory") and not is_gpu(name):
-            continue
-        match = _QUANTITY.fullmatch(str(value).strip())
-        nothing = value is None or (match and float(match[1]) == 0)
-        if not nothing and not quantity(value):
+        counts = name in ("cpu", "memory") or is_gpu(name)
+        if counts and not is_quantity(value):
             return name
     return ""
+
+
+def unreadable_pod(spec: Mapping[str, Any]) -> str:
+    """What a pod asks for that `unreadable` finds, as `cpu: 'abc'`; empty: nothing."""
+    for key in ("containers", "initContainers"):
+        for container in parts(spec, key):
+            told = unreadable_text(container_resources(container))
+            if told:
+                return told
+    return ""
+
+
+def unreadable_text(amounts: Mapping[str, Any]) -> str:
+    """What `unreadable` finds, with the value, for a message."""
+    name = unreadable(amounts)
+    return f"{name}: {str(amounts[name])[:_SHOWN]!r}" if name else ""
 
 
 def is_gpu(name: str) -> bool:

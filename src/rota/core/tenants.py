@@ -24,6 +24,12 @@ class Tenant(msgspec.Struct, frozen=True):
     lend: float = INF
     borrow: float = INF
 
+    def entry(self) -> dict[str, str | float]:
+        """As a cluster file has it: what is not said is as usual, and nothing is endless."""
+        usual = Tenant(self.name)
+        told = ((key, getattr(self, key)) for key in self.__struct_fields__)
+        return {key: one for key, one in told if key == "name" or one != getattr(usual, key)}
+
 
 class PriorityClass(msgspec.Struct, frozen=True):
     """Jobs of one kind of importance: those whose priority is `value`, up to the next class.

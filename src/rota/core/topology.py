@@ -109,6 +109,7 @@ class Topology:
         self.signals: dict[str, Signal] = {}  # by name
         self.guests: list[tuple[Signal, tuple[str, ...]]] = []  # as many of these nodes are there
         self.planned: list[Mapping[str, str]] = []  # windows of simulations, see `core.windows`
+        self.windowed: frozenset[str] = frozenset()  # nodes for which a simulation has windows
         self.specs: tuple[NodeSpec, ...] = ()
         self.kinds: dict[str, ResourceKind] = {kind.name: kind for kind in BUILT_IN}
         """What there is to know of every kind of resource that may be asked for here."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -889,7 +890,8 @@ class Daemon:
             if not state.engine.scheduler.trusted:
                 raise ConflictError(
                     f"policy {state.engine.scheduler.name!r} chooses GPUs itself and keeps to no "
-                    f"maintenance or reservation: choose another policy first"
+                    f"maintenance or reservation: choose another policy first (e.g. capacity), or "
+                    f"take nodes out of use with `rota drain NODE --deadline T`"
                 )
             now_s, epoch = state.cluster.now_s, self.store.epoch_unix
             present = state.windows.values()
@@ -1021,6 +1023,7 @@ class Daemon:
             if version == seen:
                 return None
             busy = {} if usage is None else usage.busy
+            self.loop.flush()  # all that is shown is up to the last row
             return BoardCut(state, store.epoch_unix, store.log_number, version, busy)
 
         found = self._ask(cut)
@@ -1099,6 +1102,9 @@ class Daemon:
 
     def events(self, after: int, limit: int = PAGE, job: str = "") -> list[Event]:
         """Rows of the event log after this number; `job`: only of this one."""
+        if self.loop.journal.is_behind:  # what somebody was answered must be in them
+            with suppress(UnavailableError):  # nobody writes any more: what is there can be read
+                self._ask(self.loop.flush)
         epoch = self.store.epoch_unix
         return [
             Event(

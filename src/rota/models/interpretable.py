@@ -154,5 +154,10 @@ class AdditiveDurations:
         return "\n".join(lines)
 
 
+def traits_of(user: str, name: str, model: str, gpus: float) -> dict[str, str]:
+    """What is known of a job when it is submitted, as traits."""
+    return {"user": user, "name": name, "model": model, "GPUs": f"{gpus:g}"}
+
+
 def _traits(rows: Sequence[tuple[Mapping[str, str], float]]) -> Sequence[tuple[str, str]]:
     return list(rows[0][0].items()) if rows else []

@@ -1,8 +1,9 @@
 """Rota in a notebook: run, compare, look at it.
 
-`simulate` and `compare` run, an `Experiment` is a whole matrix of runs; `load` reads a folder that
-was written before, and `performance_report` writes a page about what runs inside a block. What they
-return shows itself as a table and has a `plot_...` method for every figure.
+`simulate` and `compare` run, an `Experiment` is a whole matrix of runs; `predict` says how
+predictable a log is, `load` reads a folder that was written before, and `performance_report` writes
+a page about what runs inside a block. What they return shows itself as a table; runs and
+comparisons have a `plot_...` method for every figure.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,26 +12,31 @@ if TYPE_CHECKING:
     from rota.notebook.comparison import Comparison
     from rota.notebook.experiment import Experiment
     from rota.notebook.performance import performance_report
+    from rota.notebook.prediction import Predictability, predict
     from rota.notebook.result import Result
     from rota.notebook.run import compare, load, simulate
 
 __all__ = [
     "Comparison",
     "Experiment",
+    "Predictability",
     "Result",
     "compare",
     "load",
     "performance_report",
+    "predict",
     "simulate",
 ]
 
 _HOMES = {
     "Comparison": "comparison",
     "Experiment": "experiment",
+    "Predictability": "prediction",
     "Result": "result",
     "compare": "run",
     "load": "run",
     "performance_report": "performance",
+    "predict": "prediction",
     "simulate": "run",
 }
 

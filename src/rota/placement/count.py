@@ -4,6 +4,9 @@ With several GPU types there is one pool per type, and a job that accepts any ma
 CPUs and memory, where the cluster declares them, are pooled too (those of nodes without GPUs belong
 to the first pool). A part of a GPU is just an amount. Labels belong to nodes, and a pool knows
 none: requests for labelled nodes are refused.
+
+Where a run has maintenance or reservations, which are of nodes, jobs are counted on the nodes. They
+are cut wherever it is needed: still only the number matters, of the GPUs that a job may use.
 """
 
 from collections.abc import Iterable, Sequence
@@ -208,18 +211,43 @@ class Count(PooledCount):
         return out
 
 
+class CountOnNodes(Placement):
+    """The nodes of windows first, by those who may use them: the others have only the rest."""
+
+    name = "count"
+
+    def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
+        super().__init__(topology, params, seed=seed)
+        windowed = [node.name in topology.windowed for node in topology.nodes]
+        self._order = sorted(range(len(windowed)), key=lambda place: not windowed[place])
+
+    def empty_room(self) -> Room:
+        """The nodes, idle, each to be cut anywhere."""
+        return Room(self.topology.nodes, divisible=True, kinds=self.topology.kinds)
+
+    def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
+        """Nodes in order, each as far as it goes."""
+        return in_order(shape.gpus or 1, self._order, room.offers(shape))
+
+    def _could_host(self, shape: Shape) -> int:
+        """All that it may use, if that is enough: who waits for a window is in nobody's way."""
+        if sum(self.capacity(shape)) < (shape.gpus or 1) - EPSILON:
+            return 0
+        return super()._could_host(shape)
+
+
 def count(topology: Topology, params: Params | None = None, *, seed: int = 0) -> Placement:
     """The fast form where it is exact, the general one elsewhere."""
-    kind: type[Placement] = Count if _only_gpus(topology) else PooledCount
+    kind: type[Placement] = PooledCount
+    if _only_gpus(topology):
+        kind = Count if len(topology.types) <= 1 else PooledCount
+        if topology.windowed:
+            kind = CountOnNodes
     return kind(topology, params, seed=seed)
 
 
 def _only_gpus(topology: Topology) -> bool:
-    """One type of GPU and nothing else to count."""
-    return len(topology.types) <= 1 and not (
-        topology.supply
-        or any(
-            node.cpus or node.mem_gib or node.gpu_mem_gib or node.resources
-            for node in topology.nodes
-        )
+    """Nothing else to count."""
+    return not topology.supply and not any(
+        node.cpus or node.mem_gib or node.gpu_mem_gib or node.resources for node in topology.nodes
     )

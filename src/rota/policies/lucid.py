@@ -34,7 +34,7 @@ from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.view import View
 from rota.models.colocation import Colocation, KindProfile, load_colocation
-from rota.models.interpretable import AdditiveDurations, LabelTree
+from rota.models.interpretable import AdditiveDurations, LabelTree, traits_of
 
 MIB = 1024.0  # in a GiB
 LONGER = 2.0  # a guest may be so many times as large as its host
@@ -279,4 +279,4 @@ class Lucid(DecidePolicy[LucidPolicyParams]):
 
 def _traits(job: Job) -> dict[str, str]:
     spec = job.spec
-    return {"user": spec.user, "name": spec.name, "model": spec.model, "GPUs": f"{job.gpus:g}"}
+    return traits_of(spec.user, spec.name, spec.model, job.gpus)

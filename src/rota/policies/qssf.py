@@ -25,8 +25,7 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.state import State, from_rows
-
-Group = tuple[Any, ...]
+from rota.models.rolling import Group, alike, roll, rolling_mean
 
 KNOWLEDGE = {
     "oracle": Knowledge.REMAINING_WORK,
@@ -95,11 +94,9 @@ class Qssf(PriorityPolicy[QssfParams]):
         """The estimate that it was given when it was first asked for."""
         given = self.state.given.get(job.index)
         if given is None:
-            jobs, total_s = next(
-                (self.state.seen[group] for group in _groups(job) if group in self.state.seen),
-                (1, self.params.prior_s),
-            )
-            given = self.state.given[job.index] = total_s / jobs
+            known_s = rolling_mean(self.state.seen, _groups(job))
+            given = self.params.prior_s if known_s is None else known_s
+            self.state.given[job.index] = given
         return given
 
     def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - durations do not age
@@ -107,14 +104,8 @@ class Qssf(PriorityPolicy[QssfParams]):
         if self.params.estimate != "history":
             return
         self.state.given.pop(job.index, None)
-        for group in _groups(job):
-            jobs, total_s = self.state.seen.get(group, (0, 0.0))
-            if jobs == self.params.window:
-                jobs, total_s = jobs - 1, total_s - total_s / jobs
-            self.state.seen[group] = (jobs + 1, total_s + job.run_s)
+        roll(self.state.seen, _groups(job), job.run_s, self.params.window)
 
 
 def _groups(job: Job) -> tuple[Group, ...]:
-    """Jobs like this one, from the most to the least alike."""
-    user, name, gpus = job.spec.user, job.spec.name, job.gpus
-    return ((user, name, gpus), (user, gpus), (gpus,), ())
+    return alike(job.spec.user, job.spec.name, job.gpus)

@@ -7,11 +7,14 @@ from pathlib import Path
 from rota.core.words import counted
 from rota.metrics.vocabulary import BY_KEY, label_of, written
 from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
+from rota.report.predict import predict_page
 from rota.report.style import COLOURS, dash
 from rota.report.verdict import Scale, scale_of, strip, told_ratio
 from rota.reproduce.recipe import CheckVerdict, Value
 from rota.reproduce.run import Reproduction
 from rota.study.compare_file import Measured, Verdict
+from rota.study.predict.predict import TABLE as PREDICTIONS
+from rota.study.predict.predict import load_answer
 from rota.study.robustness import TABLE, VARIED, CurvePoint, Curves, RobustLine, load_curves
 from rota.study.statistics import Ratio
 from rota.study.sweep.run import SweepOutcome, load_sweep
@@ -33,13 +36,15 @@ def write_study_page(page: ReportPage, folder: Path) -> Path:
 
 
 def study_page(folder: Path) -> ReportPage | None:
-    """The page of a sweep or of a study of robustness that is there; None: it is neither."""
+    """The page of a sweep, of a study of robustness or of predictions; None: it is none of them."""
     if (folder / SWEEP).exists():
         outcome = load_sweep(folder)
         return sweep_page(outcome, outcome.record.command)
     if (folder / TABLE).exists():
         curves = load_curves(folder)
         return robust_page(curves, VARIED[curves.axis.kind], curves.command)
+    if (folder / PREDICTIONS).exists():
+        return predict_page(load_answer(folder))
     return None
 
 

@@ -85,8 +85,9 @@ class Past:
 
     def __init__(
         self, lengths: Sequence[float], told: Sequence[float], over: Sequence[bool],
-        *, middle: float, spread: float,
+        *, middle: float, spread: float, donors: bool = True,
     ) -> None:  # fmt: skip
+        """Fit the line; for who draws run times (`donors`), also how near a donor has to be."""
         self.length: Numbers = np.log(np.asarray(lengths, dtype=np.float64))
         self.told: Numbers = np.asarray(told, dtype=np.float64)
         self.over = np.asarray(over, dtype=np.bool_)
@@ -100,7 +101,8 @@ class Past:
         self._fit()
         self.jitter = 0.9 * self.spread * max(self.count, 1) ** -0.4
         self.reach = inf
-        self._choose_reach()
+        if donors:
+            self._choose_reach()
 
     def _fit(self) -> None:
         """The line, its spread, and the means of those that still run (EM)."""

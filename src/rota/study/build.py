@@ -18,7 +18,7 @@ from rota.core.topology import Topology
 from rota.core.windows import NodeWindow, WindowText, with_queues_below
 from rota.core.workload import Workload, fields
 from rota.engine.loop import Checker, Engine
-from rota.engine.parts import make_costs
+from rota.engine.parts import make_admission, make_costs
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
 from rota.metrics.window import Window
@@ -147,8 +147,10 @@ def _windows(config: RunConfig, engine: Engine, workload: Workload) -> list[dict
         return []
     if config.like is not None:
         raise OptionError(
-            "--maintenance and --reserve: a published simulator has no windows: leave --like out, "
-            "and `windows` of the cluster file"
+            f"--maintenance and --reserve (and `windows` of the cluster file): "
+            f"{config.like.partition(':')[0]!r} is a published simulator, which knows no times in "
+            f"which nodes are out of use: for its policy with windows leave --like out, to repeat "
+            f"the publication leave the windows out"
         )
     seen = {spec.tenant for spec in workload.specs}
     tenants = engine.view.tenants
@@ -259,6 +261,11 @@ def _scheduler(
             "admission": {"name": "everyone"},
             "preemptive": None,
         }
+    topology.windowed = frozenset(
+        node
+        for window in read_windows(config.maintenance, config.reserve, topology, TenantTree(), ())
+        for node in window.nodes
+    )
     parts = Parts.named(
         config.policy,
         topology,
@@ -266,10 +273,11 @@ def _scheduler(
         admission=config.admission,
         seed=draw_seed(config),
     )
-    if _is_windowed(config, topology) and not parts.placement.names_nodes:
+    if topology.windowed and not parts.placement.names_nodes:
         raise OptionError(
-            f"maintenance and reservations: placement {parts.placement.name!r} knows no nodes: use "
-            f"another one, e.g. consolidate"
+            f"maintenance and reservations: placement {parts.placement.name!r} adds up the CPUs, "
+            f"memory and resources of all nodes, so it cannot leave out those of some: use another "
+            f"one, e.g. consolidate, or a cluster that declares only GPUs"
         )
     named = {role: {"name": part.name, **_params(part.params)} for role, part in parts.by_role()}
     preemptive = parts.policy.preemptive
@@ -368,9 +376,12 @@ def _refuse_undeclared(topology: Topology, workload: Workload) -> None:
 
 def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload) -> list[str]:
     """Tenants that only the cluster or only the jobs name; an error where it is a typing error."""
-    if not len(tenants) or not len(workload):
+    if not len(workload):
         return []
     counts = Counter(fields(workload.specs, "tenant"))
+    unknown = _unknown_queues(config, tenants, counts)
+    if not len(tenants):
+        return unknown
     named = {tenant.name for name in counts for tenant in tenants.path(name)}
     idle = [tenant.name for tenant in tenants if tenant.name not in named]
     strange = sorted(name for name in counts if name and name not in set(tenants.names))
@@ -381,7 +392,7 @@ def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload)
                 f"{config.cluster}: no job is of the tenant {name!r}: did you mean {near!r}, of "
                 f"which {counts[near]:,} jobs are? If they are not the same, declare {near!r}, too"
             )
-    notes = []
+    notes = unknown
     if idle:
         notes.append(f"no job is of these tenants of {config.cluster}: {_listed(idle)}")
     if strange:
@@ -390,6 +401,25 @@ def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload)
             f"does not declare ({_listed(strange)}): they have no quota, no limit and weight 1"
         )
     return notes
+
+
+def _unknown_queues(config: RunConfig, tenants: TenantTree, counts: Mapping[str, int]) -> list[str]:
+    """Those that the admission names (budgets), and neither the cluster nor any job."""
+    named = make_admission(config.admission).queues() if config.admission else ()
+    known = {*tenants.names, *(tenant.name for name in counts for tenant in tenants.path(name))}
+    strange = [name for name in named if name not in known]
+    for name in strange:
+        near = nearest(name, filter(None, known), cutoff=ALIKE)
+        if near:
+            raise OptionError(
+                f"--admission {config.admission}: there is no queue {name!r}: did you mean "
+                f"{near!r}?"
+            )
+    if not strange:
+        return []
+    there = _listed(sorted(filter(None, known))) or "none"
+    none = f"no job is of {_listed(strange)}, so it holds nobody; there are {there}"
+    return [f"--admission {config.admission}: {none}"]
 
 
 def _listed(names: Sequence[str]) -> str:

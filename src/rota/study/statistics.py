@@ -226,13 +226,28 @@ def jobs_spread(
 
     Resampled in blocks and widened as by `jobs_interval`; None with fewer than `LEAST_JOBS` jobs.
     """
+    return jobs_spreads(values, [statistic], level=level)[0]
+
+
+def jobs_spreads(
+    values: Floats,
+    statistics: Sequence[Statistic],
+    *,
+    level: float = LEVEL,
+    most: int = _MOST_DRAWN,
+) -> list[tuple[float, float] | None]:
+    """The same of several statistics, from the same resamples; `most` values are drawn, about."""
     if len(values) < LEAST_JOBS:
-        return None
-    middle = float(statistic(values[None, :])[0])
-    (drawn,) = resample(values, [statistic])
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        return [None] * len(statistics)
+    found: list[tuple[float, float] | None] = []
     wider = _wider(level)
-    return middle + wider * min(low - middle, 0.0), middle + wider * max(high - middle, 0.0)
+    all_drawn = resample(values, statistics, most=most)
+    for statistic, drawn in zip(statistics, all_drawn, strict=True):
+        middle = float(statistic(values[None, :])[0])
+        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        below, above = min(low - middle, 0.0), max(high - middle, 0.0)
+        found.append((middle + wider * below, middle + wider * above))
+    return found
 
 
 def _wider(level: float) -> float:
@@ -241,7 +256,9 @@ def _wider(level: float) -> float:
     return wider * math.sqrt(BLOCKS / (BLOCKS - 1))  # a resample of few varies less than they do
 
 
-def resample(values: Floats, statistics: Sequence[Statistic], *, seed: int = 0) -> list[Floats]:
+def resample(
+    values: Floats, statistics: Sequence[Statistic], *, seed: int = 0, most: int = _MOST_DRAWN
+) -> list[Floats]:
     """Statistics of jobs that are drawn in blocks of neighbours; a number per resample for each.
 
     The draws depend on the number of jobs and on the seed only: those of two policies are paired.
@@ -254,7 +271,7 @@ def resample(values: Floats, statistics: Sequence[Statistic], *, seed: int = 0) 
         np.concatenate([values, values[:length]]), length
     )
     found: list[list[Floats]] = [[] for _ in statistics]
-    left = max(200, min(RESAMPLES, _MOST_DRAWN // count))
+    left = max(200, min(RESAMPLES, most // count))
     while left:
         now = min(left, max(1, _AT_ONCE // count))
         starts = rng.integers(0, count, (now, blocks, 1))[:, :, 0]

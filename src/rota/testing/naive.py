@@ -17,7 +17,7 @@ share GPUs have a function of their own (`naive_sharing`). The rules:
   nodes that it could use, as long as these are up. They wait, too, and hold back others.
 * A window keeps jobs off its nodes that are not let in and would not end before it begins, by what
   they declare less what they have run. When it begins, jobs that are still there go on, or are
-  stopped at once.
+  stopped at once. Where only numbers matter, jobs are cut anywhere, over those nodes first.
 * A job that leaves holds its slices while its stop lasts; a start waits until its slices are free.
 * A run ends at the latest when the job, with its earlier runs, has had its time limit. One that is
   done by then is done.
@@ -89,6 +89,18 @@ def consolidate(
     return tuple(slices)
 
 
+def anywhere(
+    free: Free, up: Sequence[bool], gpus: float, on: Sequence[int], first: Collection[int]
+) -> Slices | None:
+    """Node by node as much as there is; those of windows come first."""
+    slices: list[tuple[int, float]] = []
+    for i in sorted(on, key=lambda i: (i not in first, i)):
+        if gpus and up[i] and free[i]:
+            slices.append((i, min(free[i], gpus)))
+            gpus -= slices[-1][1]
+    return None if gpus else tuple(slices)
+
+
 class NaiveEngine:
     """`sizes` are the GPUs of each node; `outages` are (time, node position, up?).
 
@@ -115,7 +127,9 @@ class NaiveEngine:
     ) -> None:
         everywhere = tuple(range(len(sizes)))
         self.on = [(*nodes,) or everywhere for nodes in on] or [everywhere] * len(workload)
-        self.policy, self.costs, self.sizes, self.pooled = policy, costs, sizes, pooled
+        self.policy, self.costs, self.sizes = policy, costs, sizes
+        self.counted = {i for window in windows for i in window[2]} if pooled else set()
+        self.pooled = pooled and not windows  # windows are of nodes: so it counts on those
         self.round_s, self.rates, self.seats = round_s, rates, seats
         self.jobs = [
             Job(spec, how, i, Shape(i, spec.request)) for i, (spec, how) in enumerate(workload)
@@ -475,6 +489,8 @@ class NaiveEngine:
         free = {place: amount for place, amount in free.items() if place != SEATS}
         if self.pooled:
             return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
+        if self.counted:
+            return anywhere(free, up, job.gpus, nodes, self.counted)
         return consolidate(free, self.sizes, up, job.gpus, nodes)
 
     def _rivalry(self, job: Job) -> set[int]:
@@ -489,7 +505,7 @@ class NaiveEngine:
         on = self._nodes(job)
         if sum(self.sizes[i] for i in on) < job.gpus:
             return set()
-        large = [i for i in on if self.sizes[i] >= job.gpus]
+        large = [i for i in on if self.sizes[i] >= job.gpus and not self.counted]
         return {i for i in large or on if self.up[i]}
 
     def _refuse(self) -> None:

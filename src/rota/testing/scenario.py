@@ -255,6 +255,7 @@ class Scenario(msgspec.Struct, frozen=True):
             (o.at_s, NODE_UP if o.up else NODE_DOWN, topology.nodes[o.node]) for o in self.outages
         ]
         cluster = SimCluster(topology, self.costs, self._rates(topology) or Solo(), outages=outages)
+        topology.windowed = frozenset(f"n{i}" for span in self.windows for i in span.nodes)
         place = (placement or PLACEMENTS[self.placement])(topology)
         wake = Wake(on=frozenset(), every_s=self.round_s) if self.round_s else None
         engine = wire(

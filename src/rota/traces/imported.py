@@ -6,6 +6,7 @@
     imported.observed        # what really happened (see `observed`); empty when not recorded
     imported.events          # capacity changes and outages (see `schema`)
     imported.cluster         # the machines, if the trace lists them: NodeSpec objects
+    imported.queues          # who shares them, if the trace tells: a SiteQueues
     imported.quality         # rows read, kept, dropped by reason, repaired by rule
     imported.notes           # remarks for people: contradictions, what to beware of
     imported.original        # the jobs as recorded, where the reader repeated or removed some
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
 from rota.core.workload import Failures, Quality, RankNodes, Workload
 from rota.traces.observed import Observed
@@ -38,6 +40,13 @@ if TYPE_CHECKING:
 
 NOT_IMPORTED = "not imported: "
 """How a note starts that tells what the file has and the schema has no place for."""
+
+
+class SiteQueues(msgspec.Struct, frozen=True):
+    """The queues of a site with their quotas, and the policy of Rota that keeps to them."""
+
+    tenants: tuple[Tenant, ...] = ()
+    policy: str = ""
 
 
 class Imported:
@@ -81,6 +90,7 @@ class Imported:
         self.notes = list(notes)
         self.original: pl.DataFrame | None = None  # before jobs were repeated or removed
         self.rank_nodes: RankNodes | None = None  # as of a workload
+        self.queues = SiteQueues()  # who shares the machines, if the trace tells
         self.training: Mapping[str, Any] = {}  # by id: what a reader knows beyond the columns
 
     def __len__(self) -> int:
@@ -201,5 +211,6 @@ class Imported:
             notes=self.notes,
         )
         first.original, first.rank_nodes = self.original, self.rank_nodes
+        first.queues = self.queues
         first.training = self.training
         return first

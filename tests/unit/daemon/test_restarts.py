@@ -5,7 +5,7 @@ import pytest
 from rota.core.errors import ConflictError, NotFoundError, UnavailableError
 from rota.daemon.restarts import RollingRestart
 from rota.live.drivers.local.fleet import AgentPicture
-from rota.wire import Actor, NewRestart
+from rota.wire import Actor, NewRestart, NodeInfo
 
 OLGA = Actor("olga", "operator")
 
@@ -51,14 +51,42 @@ class Agents:
         self.known[node] = self.known[node]._replace(**what)
 
 
+class Nodes:
+    """Nodes with jobs; those in `by` are drained, by whom."""
+
+    def __init__(self, *names):
+        self.jobs = {name: [] for name in names}
+        self.by, self.deadlines, self.down, self.busy = {}, {}, set(), False
+
+    def nodes(self):
+        return [self.picture(name) for name in self.jobs]
+
+    def picture(self, name):
+        drained = "draining" if self.jobs[name] else "drained"
+        state = drained if name in self.by else "down" if name in self.down else "up"
+        return NodeInfo(name=name, state=state, gpus=1, free_gpus=1.0, jobs=list(self.jobs[name]))
+
+    def drain(self, node, actor, *, stop=False, deadline_s=None):
+        if self.busy:
+            raise UnavailableError("the daemon is busy")
+        if node not in self.by or deadline_s is not None:
+            self.by[node], self.deadlines[node] = actor.name, deadline_s
+        return self.picture(node)
+
+    def undrain(self, node, actor):
+        self.by.pop(node, None)
+        return self.picture(node)
+
+
 class Play:
     def __init__(self, *nodes):
         self.agents, self.facts, self.notes, self.now_s = Agents(*nodes), Facts(), [], 0.0
+        self.nodes = Nodes(*nodes)
         self.start()
 
     def start(self):
         self.restart = RollingRestart(
-            self.agents, self.facts, self.notes.append, lambda: self.now_s
+            self.agents, self.nodes, self.facts, self.notes.append, lambda: self.now_s
         )
 
     def states(self):
@@ -107,7 +135,7 @@ def test_who_does_not_come_back_stops_it_all():
     play.now_s = 61.0
     play.restart.step()
     told = play.restart.progress()
-    assert (told.state, play.states()) == ("failed", ["failed", "waiting"])
+    assert (told.state, play.states()) == ("failed", ["failed", "skipped"])
     assert "node n0: its agent did not come back within 1m 00s" in told.why
     assert play.agents.asked() == []  # also if it comes back late
     play.restart.step()
@@ -199,3 +227,134 @@ def test_what_cannot_be_restarted_is_said():
     play.restart.give_up(OLGA)
     with pytest.raises(ConflictError, match="no agent in contact"):
         play.restart.begin(NewRestart(), OLGA)
+
+
+def test_who_was_asked_before_it_was_given_up_may_still_come_back():
+    play = Play("n0", "n1", "n2")
+    play.restart.begin(NewRestart(max_unavailable=2, timeout_s=60.0), OLGA)
+    play.restart.step()
+    told = play.restart.give_up(OLGA)
+    assert [each.state for each in told.nodes] == ["stopped", "stopped", "skipped"]
+    assert told.nodes[0].why == "it was asked before, and may still restart"
+    play.start()  # in the next daemon, too
+    play.agents.back("n0")
+    play.restart.step()
+    assert play.states() == ["done", "stopped", "skipped"]
+    play.now_s = 61.0
+    play.agents.back("n1")  # for another reason: nobody waits for it any more
+    play.restart.step()
+    assert play.states() == ["done", "stopped", "skipped"]
+    assert play.restart.progress().state == "stopped"
+
+
+def test_each_is_drained_before():
+    play = Play("n0", "n1")
+    play.nodes.jobs.update(n0=["1", "2"], n1=["3"])
+    play.restart.begin(NewRestart(drain=True), OLGA)
+    assert play.notes == ["rolling restart of 2 agents begun by olga, each drained before: n0, n1"]
+    play.restart.step()
+    play.restart.step()
+    assert play.nodes.by == {"n0": "olga (rolling restart)"}
+    assert play.nodes.deadlines == {"n0": None}
+    first = play.restart.progress().nodes[0]
+    assert (first.state, first.why) == ("draining", "2 jobs there: 1, 2")
+    play.now_s = 1e6  # however long it takes
+    play.restart.step()
+    assert play.agents.asked() == []
+    play.nodes.jobs["n0"] = []
+    play.restart.step()
+    assert play.agents.asked() == ["n0"]
+    assert set(play.nodes.by) == {"n0"}  # nothing is started there meanwhile
+    play.agents.back("n0")
+    play.restart.step()
+    assert play.states() == ["done", "draining"]
+    assert set(play.nodes.by) == {"n1"}
+
+
+def test_a_node_that_was_drained_by_somebody_else_stays_so():
+    play = Play("n0", "n1")
+    play.nodes.by["n0"] = "ann"
+    play.nodes.down.add("n1")  # the agent is there, its node has not come
+    play.restart.begin(NewRestart(drain=True), OLGA)
+    for node in ("n0", "n1"):
+        play.restart.step()
+        play.agents.back(node)
+    play.restart.step()
+    assert play.restart.progress().state == "done"
+    assert play.nodes.by == {"n0": "ann"}
+
+
+def test_a_node_that_is_opened_meanwhile_is_drained_again():
+    play = Play("n0")
+    play.nodes.jobs["n0"] = ["1"]
+    play.restart.begin(NewRestart(drain=True), OLGA)
+    play.restart.step()
+    play.nodes.by.clear()
+    play.nodes.jobs["n0"] = []
+    play.restart.step()
+    assert play.agents.asked() == []  # a job may have been started since we looked
+    assert "n0" in play.nodes.by
+    play.restart.step()
+    assert play.agents.asked() == ["n0"]
+
+
+@pytest.mark.parametrize("killed", ["before the drain", "draining", "restarting", "back"])
+def test_a_drain_outlives_the_daemon(killed):
+    """It is drained until its agent is back, and used again then, whoever was away."""
+    play = Play("n0", "n1")
+    play.nodes.jobs["n0"] = ["1"]
+    play.restart.begin(NewRestart(drain=True, deadline_s=3600.0), OLGA)
+    if killed == "before the drain":
+        play.nodes.busy = True
+        with pytest.raises(UnavailableError):
+            play.restart.step()
+        play.nodes.busy = False
+    else:
+        play.restart.step()
+        assert 0 < play.nodes.deadlines["n0"] <= 3600.0
+    if killed in ("restarting", "back"):
+        play.nodes.jobs["n0"] = []
+        play.restart.step()
+    if killed == "back":
+        play.agents.back("n0")
+    play.start()
+    if killed in ("before the drain", "draining"):
+        play.restart.step()
+        assert play.states() == ["draining", "waiting"]
+        assert 0 < play.nodes.deadlines["n0"] <= 3600.0
+        play.nodes.jobs["n0"] = []
+        play.restart.step()
+    if killed != "back":
+        assert set(play.nodes.by) == {"n0"}
+        assert play.agents.asked() == ["n0"]
+        play.agents.back("n0")
+    play.restart.step()
+    assert play.states() == ["done", "draining"]
+    assert set(play.nodes.by) == {"n1"}
+
+
+def test_what_was_drained_is_used_again_when_it_is_given_up():
+    play = Play("n0", "n1", "n2")
+    play.nodes.jobs["n1"] = ["1"]
+    play.restart.begin(NewRestart(drain=True, max_unavailable=2), OLGA)
+    play.restart.step()
+    play.restart.step()
+    assert play.states() == ["restarting", "draining", "waiting"]
+    assert set(play.nodes.by) == {"n0", "n1"}
+    told = play.restart.give_up(OLGA)
+    assert [each.state for each in told.nodes] == ["stopped", "skipped", "skipped"]
+    assert play.nodes.by == {}
+
+
+def test_a_node_whose_agent_failed_stays_drained():
+    play = Play("n0", "n1")
+    play.restart.begin(NewRestart(drain=True, timeout_s=60.0), OLGA)
+    play.restart.step()
+    play.restart.step()
+    play.agents.change("n0", is_up=False)
+    play.now_s = 61.0
+    play.restart.step()
+    told = play.restart.progress()
+    assert told.state == "failed"
+    assert told.why.endswith("; n0 stays drained until `rota undrain n0`")
+    assert set(play.nodes.by) == {"n0"}

@@ -142,13 +142,38 @@ def test_a_policy_that_names_gpus_is_refused(tmp_path):
     trace = tmp_path / "jobs.csv"
     trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,1,5\n")
     for options, message in (
-        ({"placement": "count"}, "placement 'count' knows no nodes"),
-        ({"like": "tiresias"}, "a published simulator has no windows"),
+        ({"like": "tiresias"}, "'tiresias' is a published simulator, which knows no times"),
         ({"maintenance": ("start=1h",)}, "no nodes are named"),
     ):
         given = {"maintenance": ("nodes=n0,start=1h",), **options}
         with pytest.raises(OptionError, match=message):
             simulate(RunConfig(trace=str(trace), cluster="1x4", policy="fifo", **given))
+
+
+def test_a_pool_shrinks(tmp_path):
+    """4 of 8 GPUs are out of use from 100 s on: `a` has to end before, `b` has not."""
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(
+        "job_id,submit_s,num_gpus,duration_s,estimate_s\n"
+        "a,0,6,80,90\nb,80,2,50,50\nc,90,4,50,50\nd,90,3,5,10\n"
+    )
+    found = simulate(
+        RunConfig(
+            trace=str(trace), cluster="2x4", policy="fifo-skip", placement="count",
+            maintenance=("nodes=n0,start=100,for=100",), check=True,
+        ),
+    )  # fmt: skip
+    assert found.jobs["wait_s"].to_list() == [0, 0, 40, 0]
+
+
+def test_who_waits_for_ever_is_told_why(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,8,5\nb,1,4,5\n")
+    given = RunConfig(
+        trace=str(trace), cluster="2x4", policy="fifo-skip", maintenance=("nodes=n0,start=1h",)
+    )
+    (warning,) = simulate(given).warnings
+    assert warning.startswith("1 job still waits for a maintenance or reservation that has no end")
 
 
 def test_auto_keeps_to_them():

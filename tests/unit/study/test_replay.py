@@ -18,6 +18,7 @@ from rota.study.replay import replay as replay_module
 from rota.study.replay.changes import ReplayChanges, changed, parse_quota
 from rota.study.replay.replay import Asked, replay
 from rota.study.rerun import rerun
+from rota.traces.cluster import parse_cluster
 from shared_data import CHECKOUT
 
 MAKER = CHECKOUT / "examples" / "replay" / "make_history.py"
@@ -143,6 +144,15 @@ def test_what_the_machines_cannot_run_is_told(log):
     assert any("was rejected (and 1 more)" in text for text in answer.warnings)
 
 
+def test_who_waits_for_a_maintenance_without_an_end_is_not_refused(log):
+    answer = run(log, changes=ReplayChanges(maintenance=("nodes=n[1-2],start=0",)))
+    rows = answer.table.filter(pl.col("by") == "all").select("role", "refused", "waiting")
+    assert {role: rest for role, *rest in rows.rows()}["what-if"] == [0, 3]
+    assert any("3 jobs still wait for a maintenance or reser" in text for text in answer.warnings)
+    assert "jobs that wait for a maintenance or reservation without an end" in html(answer)
+    assert "without an end" not in html(run(log, "as-it-was"))
+
+
 def test_a_trace_without_a_schedule_is_refused(log):
     (log / "jobs.txt").write_text("job_id,submit_s,num_gpus,duration_s\n1,0,1,1\n")
     with pytest.raises(OptionError, match="format 'csv' has no list of nodes"):
@@ -265,3 +275,27 @@ def test_only_a_long_log_is_worth_other_processes(log, monkeypatch, worth, asked
     monkeypatch.setattr(replay_module, "each", counted := Counted(workers=1))
     run(log, policies=("fifo", "srtf", "easy"), workers=None)
     assert counted.items == asked
+
+
+SHARED = """nodes: [{name: n1, gpus: 4}, {name: n2, gpus: 4}]
+tenants: [{name: vision, quota: 4, limit: 4}, {name: speech, quota: 1, limit: 1}]
+priority_classes: [{name: usual, value: 0, min_runtime_s: 60}]
+"""
+
+
+def test_queues_of_a_cluster_file_are_in_force(log):
+    (log / "shared.yaml").write_text(SHARED)
+    options = {"nodes": None, "cluster": str(log / "shared.yaml")}
+    answer = run(log, policies=("capacity",), **options)
+    assert {one.name: one.limit for one in answer.site} == {"vision": 4, "speech": 1}
+    written = parse_cluster(str(log / "out" / "cluster.yaml"))[1]
+    assert [*written] == [*answer.site]
+    assert written.classes == answer.site.classes
+    rows = answer.schedules[-1]
+    assert rows.jobs.filter(pl.col("state") == "rejected").height == 1  # it may not have 4
+    changes = ReplayChanges(quotas=(("speech", 4.0),))
+    run(log, "more", policies=("capacity",), changes=changes, **options)
+    changed_site = parse_cluster(str(log / "more" / "cluster-changed.yaml"))[1]
+    assert {one.name: one.limit for one in changed_site} == {"vision": 4, "speech": 4}
+    with pytest.raises(OptionError, match="have quotas of their own"):
+        run(log, "kept", changes=ReplayChanges(guarantees=(("speech", 2.0),)), **options)

@@ -1,5 +1,7 @@
 """Maintenance and reservations in a cluster file."""
 
+from pathlib import Path
+
 import pytest
 
 from rota.core.errors import ClusterSpecError, OptionError
@@ -77,9 +79,14 @@ def test_what_cannot_be(tmp_path, text, said):
     assert said in str(error.value)
 
 
-def test_a_placement_without_nodes_refuses_them(tmp_path):
-    with pytest.raises(OptionError, match="placement 'count' knows no nodes"):
-        run(tmp_path, written(tmp_path, BOTH), placement="count")
+def test_a_placement_that_adds_up_more_than_gpus_refuses_them(tmp_path):
+    cluster = written(tmp_path, BOTH)
+    assert "nodes: 2x4" in Path(cluster).read_text()
+    run(tmp_path, cluster, placement="count")
+    more = Path(cluster).read_text().replace("nodes: 2x4", "nodes: [{count: 2, gpus: 4, cpus: 8}]")
+    Path(cluster).write_text(more)
+    with pytest.raises(OptionError, match="placement 'count' adds up the CPUs, memory"):
+        run(tmp_path, cluster, placement="count")
 
 
 def test_who_cannot_keep_to_them_says_so(tmp_path):

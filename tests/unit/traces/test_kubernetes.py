@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from rota.core.errors import ClusterSpecError, TraceError
+from rota.core.events import INF
 from rota.core.kubernetes import quantity
 from rota.traces.formats.kubernetes.pods import FORMAT
 from rota.traces.sniff import first_look
@@ -266,6 +267,7 @@ def test_what_is_no_pod_is_refused_or_dropped(read):
 @pytest.mark.parametrize(
     ("text", "number"),
     [("500m", 0.5), ("2", 2.0), ("1.5Gi", 1.5 * 2**30), ("1e3", 1000.0), ("1k", 1000.0), (4, 4.0),
+     (".5", 0.5), ("1mi", 0.0), ("1Zi", 0.0),
      ("-1", 0.0), ("x", 0.0), (None, 0.0), (True, 0.0), ("9" * 40, 0.0), ("1e99", 0.0)],
 )  # fmt: skip
 def test_quantities(text, number):
@@ -353,9 +355,12 @@ def test_workloads_of_kueue_run_from_admission_to_end(read):
     }  # fmt: skip
     assert next(iter(imported.quality.repaired.items()))[1] == 1
     notes = " ".join(imported.notes)
-    assert "1 ClusterQueue: their quotas of GPUs (big=8) are not in force" in notes
-    assert "1 Cohort" in notes
-    assert "1 Topology" in notes
+    assert "1 ClusterQueue: their quotas of GPUs, as they are now (big=8), are in force" in notes
+    assert "3 jobs of Kueue have no quota: their LocalQueue or their flavour is not in" in notes
+    assert "1 Topology: its levels are not read" in notes
+    assert [(one.name, one.quota, one.limit) for one in imported.queues.tenants] == [
+        ("big", 8.0, 8.0), ("team", 0.0, INF),
+    ]  # fmt: skip
 
 
 def test_pods_of_workloads_win(read):

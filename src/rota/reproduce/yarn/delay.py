@@ -7,25 +7,22 @@ import polars as pl
 
 from rota.metrics.delay import REASONS, fold_delay
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
+from rota.reproduce.yarn.philly import RECORDED, PhillyLike
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
-from rota.traces.synth.generate import generate
 
-CLUSTER, GPUS, LOAD = "16x8", 128, 0.8
 POLICIES = {
     "strict": "yarn-cs:skip=yes,relax_s=inf",
     "relaxed": "yarn-cs:skip=yes,relax_s=3600",
 }
 """`skip`: every job waits for a reason of its own, not for that of the first of its tenant."""
 
-SEEDS = {Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5, 6)}
-JOBS = {Scale.SMALL: 3_000, Scale.PAPER: 8_000}
-SIZES = "1:60/2:12/4:12/8:12/16:4"
-PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES, "even": "no"}
-RECORDED = {
-    Scale.SMALL: ("philly1000", "common/philly1000.csv", "48x8"),
-    Scale.PAPER: ("philly5k", "common/philly5k.csv", "40x8"),
-}
+WORKLOADS = PhillyLike(
+    seeds={Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5, 6)},
+    jobs={Scale.SMALL: 3_000, Scale.PAPER: 8_000},
+    load=0.8,
+    sizes="1:60/2:12/4:12/8:12/16:4",
+)
 CLASSES = {"1 GPU": 1, "2 to 4": 2, "5 to 8": 5, "more": 9}
 """Sizes as the study has them, by their least number of GPUs."""
 
@@ -68,18 +65,7 @@ class YarnDelay(Recipe):
 
     def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Every seed, and the recorded jobs, with and without relaxed locality."""
-        inputs = {f"seed{seed}": (_trace(setting, seed), CLUSTER) for seed in SEEDS[setting.scale]}
-        name, path, cluster = RECORDED[setting.scale]
-        recorded = setting.find(path)
-        if recorded is not None:
-            inputs[name] = (str(recorded), cluster)
-        return {
-            f"{locality}-{place}": RunConfig(
-                trace=trace, format="csv", cluster=machines, policy=policy, placement="best-fit"
-            )
-            for place, (trace, machines) in inputs.items()
-            for locality, policy in POLICIES.items()
-        }
+        return WORKLOADS.runs(setting, POLICIES)
 
     def digest(self, result: RunResult) -> list[dict[str, Any]]:
         """Sums by class of size: both delays, and how many jobs waited mostly for which."""
@@ -177,14 +163,6 @@ def _causes(name: str, sums: Mapping[str, Mapping[str, Any]]) -> list[Check]:
             known=SHARES,
         ),
     ]
-
-
-def _trace(setting: RecipeSetting, seed: int) -> str:
-    count = JOBS[setting.scale]
-    workload = generate(
-        "philly-like", jobs=count, gpus=GPUS, load=LOAD, seed=seed, options=PHILLY_LIKE
-    )
-    return setting.keep(workload, f"philly-like-seed{seed}")
 
 
 RECIPE = YarnDelay()

@@ -6,21 +6,18 @@ from statistics import fmean
 import polars as pl
 
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
+from rota.reproduce.yarn.philly import RECORDED, PhillyLike
 from rota.study.config import RunConfig
-from rota.traces.synth.generate import generate
 
-CLUSTER, GPUS, LOAD = "16x8", 128, 0.9
 RELAX = {"anywhere": "0", "relaxed": "600", "late": "3600", "strict": "inf"}
 """Seconds for which locality is insisted on; from the least strict to the strictest."""
 
-SEEDS = {Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5)}
-JOBS = {Scale.SMALL: 2_000, Scale.PAPER: 5_000}
-SIZES = "1:7663/2:182/4:187/8:164/16:20/32:7"  # Philly's mix without 64 GPUs and more
-PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES, "even": "no"}
-RECORDED = {
-    Scale.SMALL: ("philly1000", "common/philly1000.csv", "48x8"),
-    Scale.PAPER: ("philly5k", "common/philly5k.csv", "40x8"),
-}
+WORKLOADS = PhillyLike(
+    seeds={Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5)},
+    jobs={Scale.SMALL: 2_000, Scale.PAPER: 5_000},
+    load=0.9,
+    sizes="1:7663/2:182/4:187/8:164/16:20/32:7",  # Philly's mix without 64 GPUs and more
+)
 FAIR_SHARE = {
     "philly5k": "nearly all of the wait is fair-share delay here, with shares that are our guess; "
     "the wait of large jobs and the fragmentation delay do follow locality"
@@ -53,19 +50,8 @@ class YarnLocality(Recipe):
 
     def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Every seed, and the recorded jobs, under each strictness."""
-        inputs = {f"seed{seed}": (_trace(setting, seed), CLUSTER) for seed in SEEDS[setting.scale]}
-        name, path, cluster = RECORDED[setting.scale]
-        recorded = setting.find(path)
-        if recorded is not None:
-            inputs[name] = (str(recorded), cluster)
-        return {
-            f"{strictness}-{place}": RunConfig(
-                trace=trace, format="csv", cluster=machines,
-                policy=f"yarn-cs:relax_s={seconds}", placement="best-fit",
-            )
-            for place, (trace, machines) in inputs.items()
-            for strictness, seconds in RELAX.items()
-        }  # fmt: skip
+        policies = {name: f"yarn-cs:relax_s={seconds}" for name, seconds in RELAX.items()}
+        return WORKLOADS.runs(setting, policies)
 
     def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Of generated jobs over all seeds, and of the recorded ones."""
@@ -121,14 +107,6 @@ def _compare(name: str, table: pl.DataFrame, known: str = "") -> list[Check]:
             known=known,
         ),
     ]
-
-
-def _trace(setting: RecipeSetting, seed: int) -> str:
-    count = JOBS[setting.scale]
-    workload = generate(
-        "philly-like", jobs=count, gpus=GPUS, load=LOAD, seed=seed, options=PHILLY_LIKE
-    )
-    return setting.keep(workload, f"philly-like-seed{seed}")
 
 
 RECIPE = YarnLocality()

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import INF
+from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
@@ -187,11 +188,14 @@ def write_cluster(
     *,
     guarantees: Mapping[str, float] | None = None,
     tenants: Iterable[str] = (),
+    site: TenantTree | None = None,
 ) -> None:
     """As a YAML file for `--cluster`, one node per line.
 
-    `guarantees`: GPUs that all other `tenants` together leave to these.
+    `guarantees`: GPUs that all other `tenants` together leave to these. `site`: the queues as they
+    are.
     """
+    names = [*tenants]
     lines = [f"levels: {json.dumps(list(levels))}"] if levels else []
     lines += ["nodes:", *(f"  - {json.dumps(_entry(node))}" for node in nodes)]
     declared: list[dict[str, Any]] = []
@@ -200,13 +204,30 @@ def write_cluster(
         declared.append({"name": OTHERS, "limit": max(left, 0)})
         declared += [
             {"name": name, "parent": OTHERS} | ({"limit": quotas[name]} if name in quotas else {})
-            for name in sorted({*tenants} - {*guarantees})
+            for name in sorted({*names} - {*guarantees})
         ]
     shown = {one["name"] for one in declared}
     declared += [{"name": n, "limit": most} for n, most in quotas.items() if n not in shown]
+    if site is not None and len(site):
+        declared = _merged(site, quotas)
+        shown = {one["name"] for one in declared}
+        declared += [{"name": name} for name in sorted({*names} - shown)]  # they are no mistakes
     if declared:
         lines += ["tenants:", *(f"  - {json.dumps(tenant)}" for tenant in declared)]
+    if site is not None and site.classes:
+        entries = (json.dumps(msgspec.to_builtins(one)) for one in site.classes)
+        lines += ["priority_classes:", *(f"  - {entry}" for entry in entries)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _merged(site: TenantTree, limits: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The queues of the site with other limits; a quota is never above its limit."""
+    found: dict[str, dict[str, Any]] = {tenant.name: tenant.entry() for tenant in site}
+    for name, most in limits.items():
+        old = found.setdefault(name, {"name": name})
+        old["limit"] = most
+        old["quota"] = min(old.get("quota", 0.0), most)
+    return list(found.values())
 
 
 def _entry(node: NodeSpec) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class Answer(msgspec.Struct):
     nodes: tuple[NodeSpec, ...]
     other_nodes: tuple[NodeSpec, ...]
     levels: tuple[str, ...]  # names of the levels above nodes
+    site: TenantTree  # the queues as they are
     seen: bool  # the nodes are only those that jobs were seen on
     recorded: Replayed
     schedules: list[Schedule]
@@ -201,6 +202,8 @@ def replay(
     asked = msgspec.structs.replace(asked, format=text)
     changes, partitions = asked.changes, partitions_of(imported)
     machines = _machines(asked, imported)
+    if asked.model is None and imported.queues.policy:  # what the site itself keeps to
+        names = list(dict.fromkeys([*names, imported.queues.policy]))
     changes = changes.resolved(machines.nodes, partitions, imported.jobs["vc"].to_list())
     asked = msgspec.structs.replace(asked, changes=changes)
     others = changed(machines.nodes, changes, partitions, machines.levels)
@@ -208,7 +211,7 @@ def replay(
     _refuse_nonsense(asked, more.imported if more else imported)
     tenants = (more.imported if more else imported).jobs["vc"].unique().to_list()
     topology = Topology(others, machines.levels)  # what is wrong is said before anything runs
-    read_windows(changes.maintenance, changes.reserve, topology, TenantTree(), tenants)
+    read_windows(changes.maintenance, changes.reserve, topology, machines.site, tenants)
     _write_inputs(asked, machines, others, more, folder, tenants)
     tell(NAME, 0, 1)
     recorded = replay_recorded(imported, machines.nodes)
@@ -241,8 +244,8 @@ def replay(
     added = more.added if more else None
     table = tabulate(imported, schedules, added, trusted=model.verdict != FAR)
     answer = Answer(
-        asked, imported, machines.nodes, others, machines.levels, machines.seen, recorded,
-        schedules, table, model, fidelity, lacks, warnings,
+        asked, imported, machines.nodes, others, machines.levels, machines.site, machines.seen,
+        recorded, schedules, table, model, fidelity, lacks, warnings,
     )  # fmt: skip
     _write_answer(answer, folder)
     return answer
@@ -250,17 +253,7 @@ def replay(
 
 def read_history_of(asked: Asked) -> tuple[Imported, str]:
     """The trace, and its format with the options that a replay needs."""
-    path = Path(asked.log)
-    name, given = split(asked.format or "")
-    format_ = load_format(name) if name else recognise(path)
-    name = name or format_.name
-    if asked.nodes is not None:
-        if "nodes" not in format_.options:
-            raise OptionError(f"format {name!r} has no list of nodes: give --cluster instead")
-        given["nodes"] = asked.nodes
-    if "partitions" in format_.options and (asked.cluster is None or _labelled(asked.cluster)):
-        given.setdefault("partitions", "label")
-    text = name + ":" * bool(given) + ",".join(f"{key}={value}" for key, value in given.items())
+    path, text = Path(asked.log), history_format(asked)
     imported = read_trace(path, text, limit=asked.limit)
     if not len(imported.observed):
         raise TraceError(
@@ -274,6 +267,21 @@ def read_history_of(asked: Asked) -> tuple[Imported, str]:
             f"{MOST_GPUS:,}: correct it or take it out of the log"
         )
     return imported, text
+
+
+def history_format(asked: Asked) -> str:
+    """The format of a log, with the options that tell its machines."""
+    path = Path(asked.log)
+    name, given = split(asked.format or "")
+    format_ = load_format(name) if name else recognise(path)
+    name = name or format_.name
+    if asked.nodes is not None:
+        if "nodes" not in format_.options:
+            raise OptionError(f"format {name!r} has no list of nodes: give --cluster instead")
+        given["nodes"] = asked.nodes
+    if "partitions" in format_.options and (asked.cluster is None or _labelled(asked.cluster)):
+        given.setdefault("partitions", "label")
+    return name + ":" * bool(given) + ",".join(f"{key}={value}" for key, value in given.items())
 
 
 def _labelled(cluster: str) -> bool:
@@ -306,26 +314,30 @@ def partitions_of(imported: Imported) -> list[str]:
 
 class _Machines(msgspec.Struct):
     nodes: tuple[NodeSpec, ...]
+    site: TenantTree  # who shares them
     levels: tuple[str, ...] = ()
     seen: bool = False  # they are only what jobs were seen on
 
 
 def _machines(asked: Asked, imported: Imported) -> _Machines:
+    site = TenantTree(imported.queues.tenants)
     if asked.cluster is not None:
-        topology = parse_cluster(asked.cluster)[0]
+        topology, told = parse_cluster(asked.cluster)
         refuse_windows(
             topology, "a replay has the machines as they were", "give --maintenance and --reserve"
         )
-        return _Machines(topology.specs, level_names(topology.specs, topology.levels))
+        if len(told) or told.classes:
+            site = told
+        return _Machines(topology.specs, site, level_names(topology.specs, topology.levels))
     if imported.cluster:
-        return _Machines(imported.cluster, level_names(imported.cluster))
+        return _Machines(imported.cluster, site, level_names(imported.cluster))
     nodes = seen_cluster(imported)
     if not any(node.gpus for node in nodes):
         raise OptionError(
             f"{asked.log}: does not tell the nodes of jobs: give the machines with --nodes or "
             f"--cluster"
         )
-    return _Machines(nodes, seen=True)
+    return _Machines(nodes, site, seen=True)
 
 
 class _Runs:
@@ -482,11 +494,17 @@ def _write_inputs(
     tenants: Sequence[str],
 ) -> None:
     """What the runs are made from, so that they can be made again."""
-    write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER)
+    site, names = machines.site, [*filter(None, tenants)]
+    if asked.changes.guarantees and len(site):
+        raise OptionError(
+            "--guarantee and --more of a queue: the queues of this site have quotas of their own: "
+            "write them down in a cluster file as they should be (--cluster), and replay with it"
+        )
+    write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER, site=site)
     if asked.changes:
         write_cluster(
             others, machines.levels, dict(asked.changes.quotas), folder / CHANGED,
-            guarantees=dict(asked.changes.guarantees), tenants=filter(None, tenants),
+            guarantees=dict(asked.changes.guarantees), tenants=names, site=site,
         )  # fmt: skip
     if more is not None:
         save(more.imported, folder / WORKLOAD, source=" ".join([asked.log, *asked.changes.also]))

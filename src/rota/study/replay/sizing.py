@@ -457,8 +457,8 @@ class _SizeSearch:
         nodes = self._machines(number)
         name = re.sub(r"[^\w.-]+", "-", self._shape)
         file = self._folder / f"{name}{number:+}.yaml"
-        write_cluster(nodes, self._replayed.levels, {}, file)
         replayed = self._replayed
+        write_cluster(nodes, replayed.levels, {}, file, site=replayed.site)
         return run_config(replayed.asked, replayed.imported, replayed.model.policy, file)
 
     def _machines(self, number: int) -> tuple[NodeSpec, ...]:

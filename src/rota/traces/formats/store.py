@@ -5,7 +5,7 @@
 | `jobs.parquet` | what was asked, and how long it ran (`schema.JOBS`) |
 | `observed.parquet` | what happened (`observed`); no policy ever sees it |
 | `events.parquet` | what happened to the cluster (`schema.EVENTS`) |
-| `trace.json` | schema version, name, source, origin, machines, quality, notes |
+| `trace.json` | schema version, name, source, origin, machines, queues, quality, notes |
 
 Tables may have been damaged: they are checked before they are used.
 """
@@ -24,10 +24,12 @@ import msgspec
 
 from rota.core.errors import InputError, OutputError, TraceError
 from rota.core.sensitivity import Sensitivity
+from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec
+from rota.core.unfinished import claim, clear_abandoned, release, unfinished
 from rota.core.workload import Quality
 from rota.traces.format import Reader
-from rota.traces.imported import Imported
+from rota.traces.imported import Imported, SiteQueues
 from rota.traces.observed import STATES, Observed
 from rota.traces.schema import ADDED, DEPENDENCIES, EVENTS, JOBS, VERSION, complete, kinds
 from rota.traces.sources import read_bytes
@@ -53,6 +55,8 @@ class Description(msgspec.Struct):
     quality: Quality = msgspec.field(default_factory=Quality)
     notes: list[str] = []
     cluster: list[NodeSpec] = []
+    tenants: list[dict[str, str | float]] = []
+    policy: str = ""  # that keeps the quotas of these
 
 
 class StoredParams(msgspec.Struct, frozen=True):
@@ -80,9 +84,11 @@ def save(imported: Imported, folder: str | Path, *, source: str = "", force: boo
             f"{folder}: is there already: choose another name"
             + ("; it holds no trace, so --force does not replace it" if force else " or --force")
         )
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    clear_abandoned(folder)
+    part, held = unfinished(folder), -1
     try:
         part.mkdir()
+        held = claim(part)
         imported.jobs.write_parquet(part / "jobs.parquet")
         imported.observed.frame.write_parquet(part / "observed.parquet")
         imported.events.write_parquet(part / "events.parquet")
@@ -96,6 +102,7 @@ def save(imported: Imported, folder: str | Path, *, source: str = "", force: boo
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        release(held)
     return folder
 
 
@@ -116,7 +123,7 @@ def restore(folder: Path) -> Imported:
     _refuse(folder / "events.parquet", event_problem(events))
     seen = _table(folder / "observed.parquet", _SEEN)
     _refuse(folder / "observed.parquet", observed_problem(seen, jobs.height))
-    return Imported(
+    imported = Imported(
         whole,
         observed=Observed(seen.drop("attempt")),
         events=events,
@@ -126,6 +133,19 @@ def restore(folder: Path) -> Imported:
         origin=about.origin,
         notes=about.notes,
     )
+    imported.queues = _queues(folder / DESCRIPTION, about)
+    return imported
+
+
+def _queues(file: Path, about: Description) -> SiteQueues:
+    try:
+        tenants = msgspec.convert(about.tenants, tuple[Tenant, ...])
+        TenantTree(tenants)
+    except (msgspec.ValidationError, InputError) as error:
+        raise TraceError(
+            f"{file}: has tenants that cannot be used ({error}): import the trace again"
+        ) from error
+    return SiteQueues(tenants, about.policy)
 
 
 class Stored(Reader):
@@ -175,7 +195,7 @@ def _bound(imported: Imported, params: StoredParams) -> Imported:
         .otherwise("labels")
     )
     quality = msgspec.structs.replace(imported.quality, repaired=dict(imported.quality.repaired))
-    return Imported(
+    bound = Imported(
         known_types(jobs, cluster, quality),
         observed=imported.observed,
         events=imported.events,
@@ -185,6 +205,8 @@ def _bound(imported: Imported, params: StoredParams) -> Imported:
         origin=imported.origin,
         notes=imported.notes,
     )
+    bound.queues = imported.queues
+    return bound
 
 
 def _folder(path: Path) -> Path:
@@ -200,6 +222,8 @@ def _description(imported: Imported, source: str) -> bytes:
         imported.quality,
         imported.notes,
         list(imported.cluster),
+        [tenant.entry() for tenant in imported.queues.tenants],
+        imported.queues.policy,
     )
     return msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n"
 

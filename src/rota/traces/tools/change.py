@@ -51,7 +51,7 @@ def with_jobs(
         origin=imported.origin if origin is None else origin,
         notes=[*imported.notes, *filter(None, [note])],
     )
-    made.rank_nodes = imported.rank_nodes
+    made.rank_nodes, made.queues = imported.rank_nodes, imported.queues
     return made
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rota.core.topology import NodeSpec
-from rota.traces.imported import Imported
+from rota.traces.imported import Imported, SiteQueues
 from rota.traces.observed import Observed
 from rota.traces.schema import CAPACITY, DEPENDENCIES
 from rota.traces.tools.change import with_jobs
@@ -54,6 +54,16 @@ class Redaction:
             labels=tuple(self.all("label", node.labels)),
         )
 
+    def queues(self, queues: SiteQueues) -> SiteQueues:
+        """Who shares the machines."""
+        tenants = [
+            msgspec.structs.replace(
+                tenant, name=self("queue", tenant.name), parent=self("queue", tenant.parent)
+            )
+            for tenant in queues.tenants
+        ]
+        return msgspec.structs.replace(queues, tenants=tuple(tenants))
+
 
 def redact(imported: Imported, *, models: bool = False) -> tuple[Imported, Mapping[str, object]]:
     """The trace without names, and by kind which name stands for which.
@@ -90,6 +100,7 @@ def redact(imported: Imported, *, models: bool = False) -> tuple[Imported, Mappi
         ),
     )
     redacted.cluster = tuple(cluster)
+    redacted.queues = made.queues(imported.queues)
     redacted.name = "redacted"
     redacted.notes = ["names were replaced"]
     return redacted, made.names

@@ -20,8 +20,8 @@ from rota.live.agent.folders import folder_name
 from rota.live.agent.logs import log_file
 from rota.live.agent.messages import AgentOrders, PartKey
 from rota.live.driver import RunMetrics, RunPart, RunStatus
+from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
-from rota.live.drivers.local.records import AgentRun
 
 SLEEP = "echo $$ > pid; exec sleep 1000"
 REMOVE = 'rm -rf "$(dirname "$(dirname "$ROTA_REPORT_FILE")")"'  # the folder of its run

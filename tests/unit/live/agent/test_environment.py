@@ -8,7 +8,7 @@ from rota.live.agent import environment
 from rota.live.agent.environment import PINNED, THREADS
 from rota.live.agent.messages import AgentNode, PartKey
 from rota.live.driver import RunPart
-from rota.live.drivers.local.records import AgentRun
+from rota.live.drivers.agent_run import AgentRun
 
 
 def launch(**options):

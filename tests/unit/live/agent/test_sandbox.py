@@ -26,8 +26,8 @@ from rota.live.agent.messages import AgentReport
 from rota.live.agent.parts import REPORT_LIMIT
 from rota.live.agent.sandbox import JobAccount, gpu_devices, may_isolate
 from rota.live.driver import RunMetrics, RunPart
+from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.local.embedded import nodes_here
-from rota.live.drivers.local.records import AgentRun
 from sandboxes import NOBODY, PYTHON, SPY, UIDS, account_of, need_sandboxes, sandbox
 
 IN_TMP = Path(f"/tmp/rota-secret-{os.getpid()}")  # noqa: S108 - where jobs may be spied on

@@ -12,8 +12,8 @@ from rota.live.agent.devices import GpuShares
 from rota.live.agent.messages import AgentOrders, PartKey
 from rota.live.agent.turns import GpuTurns
 from rota.live.driver import RunPart
+from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.local.embedded import nodes_here
-from rota.live.drivers.local.records import AgentRun
 
 SLEEP = "echo $$ > pid; sleep 1000"  # no exec: in the middle of one nobody knows whose it is
 NEVER_S = 1e9

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from rota.core.kubernetes import part, parts, pod_amounts, pod_gpus, text
+from rota.core.kubernetes import part, parts, pod_amounts, pod_gpus, text, unreadable_pod
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.cache import key_of
 from rota.live.drivers.kubernetes.guests import (
@@ -264,8 +264,19 @@ def read_queued(kind: QueuedKind, item: KubeObject, scheduler: str, resource: st
         gpus=max((pod_gpus(part(t, "spec")).get(resource, 0.0) for t, _ in sets), default=0.0),
         gpu_type=next((gpu_type(each) for each, _ in sets), ""), resumed=True,
         grace_s=float(max((each for each in graces if isinstance(each, int)), default=30)),
-        refused=_refusal(kind, item, resource) or kind.refusal(item, scheduler),
+        refused=(
+            _unreadable(kind, item)
+            or _refusal(kind, item, resource)
+            or kind.refusal(item, scheduler)
+        ),
     )  # fmt: skip
+
+
+def _unreadable(kind: QueuedKind, item: KubeObject) -> str:
+    """Nobody has checked its templates yet, as the server checks pods."""
+    told = (unreadable_pod(part(template, "spec")) for template, _ in kind.pod_sets(item))
+    wrong = next(filter(None, told), "")
+    return f"it asks for {wrong}, which is no amount: correct it" if wrong else ""
 
 
 def _refusal(kind: QueuedKind, item: KubeObject, resource: str) -> str:

@@ -55,10 +55,10 @@ from rota.live.driver import (
     RunMetrics,
     RunOrder,
 )
+from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.local.fleet import AgentFleet, AgentPicture, KnownAgent
 from rota.live.drivers.local.lane import CallLanes
 from rota.live.drivers.local.outputs import Outputs
-from rota.live.drivers.local.records import AgentRun
 
 log = logging.getLogger("rota.driver")
 

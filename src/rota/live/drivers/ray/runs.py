@@ -17,7 +17,7 @@ from rota.live.agent.folders import folder_name
 from rota.live.agent.messages import PartKey, PartStatus
 from rota.live.clock import boot_time_s
 from rota.live.driver import RunMetrics, RunOrder, RunStatus
-from rota.live.drivers.local.records import AgentRun
+from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.orders import HALT, KILL, REFUSED, RUN, OrderedRun, OrderedRuns
 from rota.live.drivers.ray.logs import RayLogs
 from rota.live.drivers.ray.order import new_part

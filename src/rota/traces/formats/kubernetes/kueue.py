@@ -1,11 +1,11 @@
-"""Workloads of Kueue: when each was admitted and finished, and what its queues were given."""
+"""Workloads of Kueue: when each was admitted and finished, by which queue and with what."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from rota.core.kubernetes import gpus_of, part, parts, pod_amounts, text, time_of
+from rota.core.kubernetes import is_gpu, part, parts, pod_amounts, text, time_of, unreadable_pod
 from rota.traces.formats.kubernetes.objects import Pod, whole
 from rota.traces.observed import DONE, FAILED, RUNNING
 
@@ -37,7 +37,7 @@ def read_workload(item: Mapping[str, Any], mig: str) -> list[Pod] | None:
         kind=text(owners[0], "kind") if owners else "Workload", daemon=False, created_s=created_s,
         start_s=start_s, end_s=end_s, state=state, node="", gpus=0.0, cpus=0.0, mem_gib=0.0,
         priority=whole(spec.get("priority")), queue=text(spec, "queueName"), user="", sliced=False,
-        shared=False,
+        shared=False, cluster_queue=text(part(status, "admission"), "clusterQueue"),
     )  # fmt: skip
     given = {
         text(one, "name"): one for one in parts(part(status, "admission"), "podSetAssignments")
@@ -46,19 +46,20 @@ def read_workload(item: Mapping[str, Any], mig: str) -> list[Pod] | None:
         msgspec.structs.replace(
             made,
             node=node,
+            flavor=flavor,
             slot=f"{number}",
             cpus=many * cpus,
             mem_gib=many * mem,
             gpus=many * gpus,
         )
-        for number, (node, many, (cpus, mem, gpus)) in enumerate(_shares(spec, given, mig))
+        for number, (node, flavor, many, (cpus, mem, gpus)) in enumerate(_shares(spec, given, mig))
     ]
 
 
 def _shares(
     spec: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]], mig: str
-) -> Iterable[tuple[str, int, tuple[float, float, float]]]:
-    """Node (or nothing), number of pods there, and what each asks for."""
+) -> Iterable[tuple[str, str, int, tuple[float, float, float]]]:
+    """Node (or nothing), flavour of its GPUs, number of pods there, and what each asks for."""
     for pods in parts(spec, "podSets"):
         each = pod_amounts(part(pods, "template", "spec"), mig)
         mine = given.get(text(pods, "name"), {})
@@ -67,8 +68,18 @@ def _shares(
         placed = _placed(part(mine, "topologyAssignment"))
         if sum(many for _, many in placed) != count:
             placed = [("", count)]
+        flavors = [
+            flavor for name, flavor in part(mine, "flavors").items() if is_gpu(name) and flavor
+        ]
         for node, many in placed:
-            yield node, many, each
+            yield node, str(flavors[0]) if flavors else "", many, each
+
+
+def unreadable_workload(item: Mapping[str, Any]) -> str:
+    """An amount that its pods ask for and that is none."""
+    sets = parts(part(item, "spec"), "podSets")
+    told = (unreadable_pod(part(pods, "template", "spec")) for pods in sets)
+    return next(filter(None, told), "")
 
 
 def _placed(assignment: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -89,32 +100,3 @@ def _holds(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         if one.get("type") == name and one.get("status") == "True":
             return one
     return {}
-
-
-def told_of_queues(items: Sequence[Mapping[str, Any]], mig: str) -> list[str]:
-    """What lists of queues and topologies say that a replay does not follow by itself."""
-    quotas = {}
-    for item in items:
-        if text(item, "kind") == "ClusterQueue":
-            gpus = sum(
-                gpus_of({text(one, "name"): one.get("nominalQuota")}, mig)
-                for group in parts(part(item, "spec"), "resourceGroups")
-                for flavor in parts(group, "flavors")
-                for one in parts(flavor, "resources")
-            )
-            quotas[text(part(item, "metadata"), "name")] = gpus
-    notes = []
-    if quotas:
-        told = ", ".join(f"{name}={gpus:g}" for name, gpus in sorted(quotas.items()))
-        notes.append(
-            f"{len(quotas):,} ClusterQueue: their quotas of GPUs ({told}) are not in force; queues "
-            "of jobs are the local ones; borrowing, preemption and fair sharing are not read"
-        )
-    for kind, what in (
-        ("Cohort", "who lends to whom is not read"),
-        ("Topology", "its levels are not read: describe them in a cluster file"),
-    ):
-        many = sum(text(item, "kind") == kind for item in items)
-        if many:
-            notes.append(f"{many:,} {kind}: {what}")
-    return notes

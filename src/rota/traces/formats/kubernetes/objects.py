@@ -4,7 +4,7 @@ The report counts shares of GPUs.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rota.core.kubernetes import (
     pod_amounts,
     text,
     time_of,
+    unreadable_text,
 )
 from rota.core.topology import NodeSpec
 from rota.traces.cluster import parse_cluster
@@ -100,12 +101,16 @@ def _unfolded(content: Any) -> Iterator[Mapping[str, Any]]:
         yield {}
 
 
-def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
+Labels = Callable[[Mapping[str, Any]], Sequence[str]]
+"""What nodes are called by jobs, from their labels in Kubernetes."""
+
+
+def read_machines(path: Path, mig: str, named: Labels) -> tuple[NodeSpec, ...]:
     """Nodes as `kubectl get nodes -o json` (or yaml) prints them, or any cluster file."""
     if path.suffix.lower() in _KNOWN and not _OBJECT.search(read_bytes(path, ClusterSpecError)):
         return tuple(parse_cluster(str(path))[0].specs)
     items = [{"kind": "Node", **item} for item in read_items(path, ClusterSpecError)]
-    nodes = machines_of(items, mig)
+    nodes = machines_of(items, mig, named, f"{path}: ")
     if not nodes:
         raise ClusterSpecError(
             f"{path}: lists no nodes: give what `kubectl get nodes -o json` prints"
@@ -113,13 +118,23 @@ def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
     return nodes
 
 
-def machines_of(items: Iterable[Mapping[str, Any]], mig: str) -> tuple[NodeSpec, ...]:
+def machines_of(
+    items: Iterable[Mapping[str, Any]], mig: str, named: Labels, where: str = ""
+) -> tuple[NodeSpec, ...]:
     """The nodes in a list of objects."""
     nodes: dict[str, NodeSpec] = {}
     for item in items:
         name = text(part(item, "metadata"), "name")
         if item.get("kind") == "Node" and name:
-            nodes[name] = machine(name, item, mig)
+            status = part(item, "status")
+            wrong = unreadable_text(part(status, "allocatable") or part(status, "capacity"))
+            if wrong:
+                raise ClusterSpecError(
+                    f"{where}node {name}: {wrong} is no amount: write it as Kubernetes does (16, "
+                    "500m, 64Gi)"
+                )
+            labels = tuple(named(part(item, "metadata", "labels")))
+            nodes[name] = msgspec.structs.replace(machine(name, item, mig), labels=labels)
     return tuple(nodes.values())
 
 
@@ -176,6 +191,8 @@ class Pod(msgspec.Struct):
     user: str
     sliced: bool  # has a slice of MIG
     shared: bool  # has a GPU by time slicing
+    cluster_queue: str = ""  # of Kueue
+    flavor: str = ""  # what Kueue gave it
 
     @property
     def latest_s(self) -> float:

@@ -132,6 +132,9 @@ def test_pods_of_different_sizes_and_pods_that_could_not_be_placed_are_refused()
     spec = {"pytorchReplicaSpecs": {"A": {"template": template(1)}, "B": {"template": template(2)}}}
     work = read_queued(KINDS["PyTorchJob"], item("PyTorchJob", spec), "", GPU)
     assert "different numbers" in work.refused
+    spec = {"pytorchReplicaSpecs": {"A": {"template": template("two")}}}
+    work = read_queued(KINDS["PyTorchJob"], item("PyTorchJob", spec), "", GPU)
+    assert work.refused == f"it asks for {GPU}: 'two', which is no amount: correct it"
     assert "schedulerName: rota" in read_queued(KINDS["JobSet"], SHAPES["JobSet"], "", GPU).refused
     spec = {"parallelism": 0, "template": template(2, schedulerName="rota")}
     bare = item("Job/parallelism", spec, annotations={"rota.dev/parallelism": "3"})

@@ -14,7 +14,7 @@ from agents_net import eventually
 from daemon_process import processes_of
 from rota.core.errors import ClusterError
 from rota.live.agent import shim
-from rota.live.drivers.local.records import AgentRun
+from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.ray.bridge import PartActor, WatchedPart, brief, read_output
 from rota.live.drivers.ray.logs import RayLogs
 from rota.live.drivers.ray.options import RayOptions
