@@ -54,10 +54,11 @@ def _varied(record: TuneRecord) -> list[str]:
 
 def _tiles(record: TuneRecord) -> list[ReportTile]:
     goal, found = record.measure, record.judgement
-    share = f"{record.simulated / record.grid:.0%}" if record.grid else "-"
+    judged = 0 if found is None else found.simulated
+    share = f"{(record.simulated - judged) / record.grid:.0%}" if record.grid else "-"
     tiles = [
         ReportTile("trials", f"{len(record.trials):,}", f"{len(record.rungs)} rungs"),
-        ReportTile("jobs simulated", share, "of all trials on the whole workload"),
+        ReportTile("jobs of the search", share, "of all trials on the whole workload"),
     ]
     if found is None:
         return tiles

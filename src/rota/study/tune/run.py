@@ -1,10 +1,11 @@
 """Trials compete by successive halving, then the winner is held against the default.
 
-*Rungs.* All trials run on a small part of the workload (the middle one of N consecutive parts, as
+*Rungs.* All trials run on a small part of the workload (the busiest of N consecutive parts, as
 `window` cuts them); the best 1 / eta of them go on to a part with eta times as many jobs, and so on
-up to the whole. Trials of a rung meet the same jobs, failures and errors (the same seeds). Who is
-as good as the last that goes on goes on, too: a part in which nobody waits stops nobody. Where
-trials compete at several points (workloads, clusters, loads), each counts as much as the others.
+up to the whole, where the default competes in any case. Trials of a rung meet the same jobs,
+failures and errors (the same seeds). Who is as good as the last that goes on goes on, too: a part
+in which nobody waits stops nobody. Where trials compete at several points (workloads, clusters,
+loads), each counts as much as the others.
 
 *The last comparison.* The winner was chosen because it was good on these jobs, so it is held
 against the default on others where jobs are drawn: with fresh seeds. Of a file there are no others:
@@ -18,15 +19,19 @@ was, and ends with the same files.
 import math
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from rota.core.errors import InputError, RotaError
+from rota.core.eventlog import Floats
+from rota.core.jobs import Request
+from rota.core.workload import Workload, fields
 from rota.metrics.vocabulary import BY_KEY, Measure
 from rota.study.statistics import Ratio, ratio_interval
 from rota.study.sweep.keys import code_version
@@ -48,9 +53,12 @@ Verdict = Literal["better", "worse", "unclear", "unproven", "default"]
 
 
 class TuneRung(msgspec.Struct, frozen=True):
-    """A part of the workload: one of `parts`; values of the goal by trial (None: it failed)."""
+    """A part of the workload (`window`; None: all of it), and who competed there.
 
-    parts: int
+    `values` of the goal are by trial; None: it failed.
+    """
+
+    window: str | None
     jobs: int  # of a run
     values: dict[int, float | None]
     kept: list[int]  # the best first
@@ -148,6 +156,8 @@ def tune(
         place.write_json(RECORD, msgspec.to_builtins(work.record))
         alive = [trial.number for trial in tuning.trials]
         for number, parts in enumerate(work.rungs):
+            if parts == 1:
+                alive = list(dict.fromkeys([*alive, 0]))
             if rung_told:
                 rung_told(number, len(alive), work.smallest // parts)
             alive = work.climb(alive, parts)
@@ -184,6 +194,7 @@ class _Tuning:
         sizes = [_size(plan, number) for number in range(len(plan.tasks))]
         self.smallest = min(sizes)
         self.rungs = rungs_of(self.smallest, len(tuning.trials), tuning.eta, tuning.min_jobs)
+        self._windows = busiest(self._workloads(), self.rungs)
         self.record = _new_record(tuning, plan, sum(sizes), command)
         if len(self.rungs) == 1:
             self.record.warnings.append(
@@ -197,6 +208,11 @@ class _Tuning:
         spec = _competing(self._tuning.spec, chosen, **changes)
         return make_plan(spec, self._place.workloads, self._command)
 
+    def _workloads(self) -> Iterator[Workload]:
+        """The whole ones, of every point and seed."""
+        for task in self._first.tasks:
+            yield load_again(jobs_of(task.config))
+
     def _run(self, plan: SweepPlan) -> tuple[SweepOutcome, int]:
         """What came out, and how many jobs were simulated that had not been before."""
         outcome = run_plan(plan, self._place, self._executor, told=self._told)
@@ -209,7 +225,8 @@ class _Tuning:
 
     def climb(self, alive: Sequence[int], parts: int) -> list[int]:
         """Let trials compete on a part; those that go on, the best first."""
-        outcome, simulated = self._run(self._plan(alive, **_window(parts)))
+        window = self._windows[parts]
+        outcome, simulated = self._run(self._plan(alive, window=window))
         values = self._values(outcome.rows, alive)
         scores = self._scores(outcome.rows, alive)
         if not scores:
@@ -219,7 +236,7 @@ class _Tuning:
         count = 1 if last else max(1, math.ceil(len(alive) / self._tuning.eta))
         worst = scores[order[min(count, len(order)) - 1]]
         kept = order[:1] if last else [number for number in order if scores[number] <= worst]
-        self.record.rungs.append(TuneRung(parts, self.smallest // parts, values, kept, simulated))
+        self.record.rungs.append(TuneRung(window, self.smallest // parts, values, kept, simulated))
         return kept
 
     def _by_point(self, rows: Sequence[Row]) -> list[dict[int, float | None]]:
@@ -403,7 +420,7 @@ def _fate(record: TuneRecord, trial: int) -> str:
         if trial in rung.values and rung.values[trial] is None:
             return "failed"
         if trial in rung.values and trial not in rung.kept:
-            return f"stopped at rung {number}"
+            return f"stopped at rung {number}" if trial else "default"
     return "goes on"
 
 
@@ -440,8 +457,30 @@ def _competing(
     )
 
 
-def _window(parts: int) -> dict[str, str]:
-    return {} if parts == 1 else {"window": f"{(parts + 1) // 2}/{parts}"}
+def busiest(workloads: Iterable[Workload], rungs: Sequence[int]) -> dict[int, str | None]:
+    """The part with the most work for its time, as a window, for every number of parts.
+
+    Where queues are long, trials differ most. A job counts no more than the time of its part.
+    """
+    load: dict[int, Floats] = {parts: np.zeros(parts) for parts in rungs}
+    for workload in workloads:
+        submit_s = np.asarray(fields(workload.specs, "submit_s"))
+        order = np.argsort(submit_s, kind="stable")
+        gpus = np.array([_gpus(request) for request in fields(workload.specs, "request")])
+        work_s = np.asarray(fields(workload.behaviours, "work"))
+        for parts, sums in load.items():
+            for number, chosen in enumerate(np.array_split(order, parts)):
+                span_s = max(float(submit_s[chosen[-1]] - submit_s[chosen[0]]), 1.0)
+                gpu_s = float((gpus[chosen] * np.minimum(work_s[chosen], span_s)).sum())
+                sums[number] += gpu_s / span_s
+    return {
+        parts: None if parts == 1 else f"{int(np.argmax(sums)) + 1}/{parts}"
+        for parts, sums in load.items()
+    }
+
+
+def _gpus(request: Request) -> float:
+    return sum(group.count * group.gpus for group in request.groups)
 
 
 def _size(plan: SweepPlan, number: int) -> int:
@@ -496,25 +535,32 @@ def _verdict(record: TuneRecord) -> str:
     if found is None or winner is None:
         return f"Not finished: {len(record.rungs)} rungs are done; the same command goes on."
     label = record.measure.label
-    spared = f"{record.simulated:,} jobs were simulated, {record.simulated / record.grid:.0%} of "
-    spared += f"those of all {len(record.trials):,} trials on the whole workload."
+    searched = record.simulated - found.simulated
+    cost = (
+        f"The search simulated {searched:,} jobs, {searched / record.grid:.0%} of those of all "
+        f"{len(record.trials):,} trials on the whole workload"
+    )
+    cost += f"; the last comparison {found.simulated:,}." if found.simulated else "."
     times = "-" if found.ratio is None else f"{found.ratio:.3f}"
     if found.low is not None and found.high is not None:
         times += f" [{found.low:.3f}, {found.high:.3f}]"
     ratio = f"its {label} is {times} times the default's ({found.how})"
+    whole = ""
+    if found.default_value and found.winner_value is not None:
+        whole = f" with {found.winner_value / found.default_value:.3f} times the default's {label}"
     text = {
         "default": f"No trial is better than the default, {winner.label}.",
         "better": f"{winner.label} is better than the default: {ratio}.",
         "worse": (
-            f"{winner.label} won the search, but is worse than the default in repeats: {ratio}. "
-            f"Keep the default."
+            f"{winner.label} won the search{whole}, but is worse than the default in repeats: "
+            f"{ratio}. Keep the default."
         ),
         "unclear": (
-            f"The difference is noise: {winner.label} won the search, but {ratio}. Keep the "
-            f"default."
+            f"No more than noise is proven: {winner.label} won the search{whole}, but in repeats "
+            f"{ratio}. Keep the default, or try it with more jobs."
         ),
         "unproven": (
             f"{winner.label} won the search; nothing is proven about other jobs: {ratio}."
         ),
     }[found.verdict]
-    return f"{text} {spared}"
+    return f"{text} {cost}"
