@@ -388,6 +388,29 @@ def test_a_new_job_may_need_gpu_memory(rota, daemon, service, monkeypatch, comma
     assert [(each.gpus, each.gpu_mem_gib) for each in asked] == [(1, 24.0)]
 
 
+# --- arrays ---
+
+
+def test_an_array_goes_by_its_name(rota, daemon, service):
+    code, out, _ = rota("submit", "--array", "0-2", "--name", "sweep", "--", "true")
+    assert (code, out) == (0, "@1\n")
+    assert rota("show", "sweep")[1] == rota("show", "@1")[1]
+    assert json.loads(rota("show", "sweep[2]", "-o", "json")[1])["id"] == "3"
+    code, _, err = rota("when", "sweep")
+    assert (code, err) == (2, "error: sweep is an array: name one of its jobs, such as sweep[0]\n")
+    assert "there is no job 'sweep[7]': see `rota show @1`" in rota("show", "sweep[7]")[2]
+    rota("submit", "--array", "5", "--name", "sweep", "--", "true")
+    assert "4 jobs are called 'sweep': give one of the ids @1, @4" in rota("show", "sweep")[2]
+    rota("cancel", "@4")
+    assert rota("cancel", "sweep")[2] == "array @1: 3 cancelled\n"
+
+
+def test_secrets_are_named(rota, daemon, service):
+    words = ("--secret", "A", "--secret", "file:B", "--dry-run", "-o", "json")
+    code, out, _ = rota("submit", *words, "--", "true")
+    assert (code, json.loads(out)[0]["secrets"]) == (0, ["A", "file:B"])
+
+
 # --- top -----------------------------------------------------------------------------------------
 
 
