@@ -4,6 +4,8 @@ The backend is `pretend`: everything but the processes of the jobs is real. Prin
 second, latencies of decisions, of lists and of calls beside 5,000 silent or slow connections,
 memory, and how long after kill -9 the next daemon is ready. `--jobs`, `--nodes` and `--connections`
 change the size. Times are those of this machine with whatever else it does: the load is printed.
+What ends with `cpu_ms` is the daemon's own processor time, which other work hardly changes: a core
+bears 1,000 ms of it in a second.
 """
 
 import argparse
@@ -52,6 +54,12 @@ def memory_mib(pid: int) -> float:
     return 0.0
 
 
+def cpu_ms(pid: int) -> float:
+    """Processor time that a process has used, with what the system did for it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Loaded:
     """A daemon on a state folder that can be killed and started again."""
 
@@ -74,6 +82,10 @@ class Loaded:
             assert time.monotonic() < until_s, "the daemon does not start"
             time.sleep(0.005)
         return process
+
+    def cpu_ms(self) -> float:
+        """Processor time of the present process."""
+        return cpu_ms(self.process.pid)
 
     def kill_and_start(self) -> float:
         """Kill -9; the seconds from the next start until work is accepted."""
@@ -143,19 +155,30 @@ def measure(
     try:
         with Client() as rota:
             files = [job(number) for number in range(jobs)]
+            used = [daemon.cpu_ms()]
             began = time.perf_counter()
             for at in range(0, jobs, BULK):
                 rota.submit_many(files[at : at + BULK])
             bulk = jobs / (time.perf_counter() - began)
+            used.append(daemon.cpu_ms())
             single = max(submit_singly(rota) for _ in range(TRIES))
+            used.append(daemon.cpu_ms())
             listed = p99_ms(lambda: list(rota.jobs(active=True, limit=SHOWN)), LISTS)
+            used.append(daemon.cpu_ms())
+            decisions = rota.status()["decisions"]
+            used.append(daemon.cpu_ms())
             time.sleep(settle_s)
+            used.append(daemon.cpu_ms())
             status = rota.status()
             address = rota.place.server
         found = {
             "bulk_jobs_per_s": bulk,
+            "bulk_job_cpu_ms": (used[1] - used[0]) / jobs,
             "single_jobs_per_s": single,
+            "single_job_cpu_ms": (used[2] - used[1]) / (SINGLES * TRIES),
+            "list_cpu_ms": (used[3] - used[2]) / LISTS,
             "decisions": status["decisions"],
+            "decision_cpu_ms": (used[5] - used[4]) / max(1, status["decisions"] - decisions),
             "decision_p50_ms": 1000 * status["decision_s"]["p50"],
             "decision_p99_ms": 1000 * status["decision_s"]["p99"],
             "commit_p99_ms": 1000 * status["commit_s"]["p99"],
@@ -172,6 +195,7 @@ def measure(
                     lambda: list(rota.jobs(active=True, limit=SHOWN)), LISTS
                 )
         found["ready_after_kill_s"] = daemon.kill_and_start()
+        found["ready_after_kill_cpu_ms"] = daemon.cpu_ms()
         return found
     finally:
         daemon.stop()
@@ -191,7 +215,9 @@ def main() -> None:
             connections=options.connections,
         )  # fmt: skip
     for name, value in found.items():
-        print(f"{name:25} {value:12.1f}")
+        print(
+            f"{name:25} {value:12.3f}" if name.endswith("_cpu_ms") else f"{name:25} {value:12.1f}"
+        )
     print(f"{'load_after':25} {os.getloadavg()[0]:12.1f}")
 
 

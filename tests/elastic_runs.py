@@ -28,11 +28,13 @@ def elastic(name, submit_s, work, rates, deadline_s=float("inf")):
     )
 
 
-def engine(policy, jobs, *, nodes=1, gpus=4, placement="count", topology=None, costs=None):
+def engine(
+    policy, jobs, *, nodes=1, gpus=4, placement="count", topology=None, costs=None, outages=()
+):
     """Return an engine whose invariants are checked at every event."""
     topology = topology or Topology.uniform(nodes, gpus)
     rates = Scaling(topology)
-    cluster = SimCluster(topology, costs or Zero(), rates)
+    cluster = SimCluster(topology, costs or Zero(), rates, outages=outages)
     scheduler = compose(policy, PLACEMENTS[placement](topology), AcceptAll(), frictionless=False)
     source = WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs]))
     made = Engine(cluster, scheduler, source, checker=Invariants())

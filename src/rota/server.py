@@ -22,6 +22,7 @@ from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import ClusterError, InputError
+from rota.core.registry import nearest, unknown
 from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
@@ -39,11 +40,12 @@ from rota.daemon.restarts import RollingRestart
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.secrets import SecretStore
 from rota.daemon.service import Daemon
-from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
+from rota.daemon.settings import Permissions, Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.daemon.uploads import UploadStore
 from rota.engine.invariants import Invariants
+from rota.engine.parts import make_admission
 from rota.live.agent.containers import ContainerEngine, find_engine
 from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
@@ -67,6 +69,7 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
     scheduling = settings.scheduling
     if not settings.cluster:
         check_permissions(settings.permissions, scheduling.tenants())
+        check_admission(scheduling, settings.permissions)
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
     refuse_windows(
@@ -78,7 +81,21 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
     if not scheduling.priority_classes:
         scheduling = msgspec.structs.replace(scheduling, priority_classes=tenants.classes)
     check_permissions(settings.permissions, scheduling.tenants())
+    check_admission(scheduling, settings.permissions)
     return topology, scheduling
+
+
+def check_admission(scheduling: Scheduling, allowed: Permissions) -> None:
+    """Raise where a budget is that of a queue which is not declared, and nobody may name others."""
+    known = list(scheduling.tenants().names)
+    for name in make_admission(scheduling.admission).queues() if known else ():
+        if name not in known and not allowed.undeclared_queues:
+            raise InputError(
+                f"admission {scheduling.admission}: {unknown('queue', name, known)} "
+                f"(permissions.undeclared_queues lets jobs name others)"
+            )
+        if name not in known and (near := nearest(name, known)):
+            log.warning("admission.queue", queue=name, did_you_mean=near)
 
 
 def dated(scheduling: Scheduling, epoch_unix: float) -> Scheduling:

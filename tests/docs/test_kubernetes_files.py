@@ -1,8 +1,8 @@
 """Manifests, chart and Dockerfile of the Kubernetes examples: one truth, and every step exists.
 
-There is neither Helm nor an engine for containers here. The chart uses four words of the language
-of templates, and this file knows only these: what it renders must be the plain manifests, which the
-tests of the queue give to a real API server.
+There is no engine for containers here, and not everywhere Helm. The chart uses four words of the
+language of templates, and this file knows only these: what it renders must be the plain manifests,
+which the tests of the queue give to a real API server. Where Helm is, it must render the same.
 """
 
 import json
@@ -13,6 +13,7 @@ import tomllib
 import pytest
 import yaml
 
+from helm_chart import helm
 from rota.cli.app import rota
 from rota.daemon.settings import read_settings
 from rota.wire import OPERATIONS, PUBLIC
@@ -63,6 +64,26 @@ def test_the_chart_renders_the_plain_manifests(name, values):
     assert render(name, {**values, "scheduler": True, "queue": True}) == plain
     if name in ("scheduler.yaml", "queue.yaml"):
         assert render(name, values) in ([], [None])
+
+
+def by_name(items):
+    return {(item["kind"], item["metadata"]["name"]): item for item in items if item}
+
+
+def test_helm_renders_the_plain_manifests(tmp_path):
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), home=tmp_path)
+    plain = [
+        yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text())
+        for name in ("rbac", "rota", "scheduler", "queue")
+    ]
+    switches = ("--set", "scheduler=true", "--set", "queue=true")
+    all_of = helm("template", "rota", str(CHART), *switches, home=tmp_path)
+    assert by_name(yaml.safe_load_all(all_of)) == by_name(item for each in plain for item in each)
+    own = helm("template", "rota", str(CHART), "-n", "lab", home=tmp_path)
+    made = by_name(yaml.safe_load_all(own))
+    assert not {name for _, name in made} & {"rota-scheduler", "rota-queue"}
+    spaces = {item["metadata"].get("namespace") for item in made.values()}
+    assert spaces == {"lab", None}  # roles of the whole cluster have none
 
 
 def test_the_chart_has_all_templates_and_the_version_of_the_package(values):

@@ -7,7 +7,7 @@ from rota.core.registry import DIALECTS, names
 from shared_data import CHECKOUT
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-           "eleven", "twelve")  # fmt: skip
+           "eleven", "twelve", "thirteen")  # fmt: skip
 DOCS = CHECKOUT / "docs"
 
 

@@ -1,5 +1,6 @@
 """Whatever is killed: no job is lost, doubled or left behind, and no two runs of it overlap."""
 
+import json
 import signal
 
 import pytest
@@ -74,7 +75,7 @@ def test_with_certificates_machines_and_clients_find_the_next_leader(tmp_path, d
 def test_a_database_that_was_put_back_is_refused_and_ends_nothing_unasked(
     tmp_path, postgres_server, database
 ):
-    """What the leader's seal knows and an older copy of the database does not."""
+    """What a daemon's seal knows, also of one that only stood by, and an older copy does not."""
     with killed_cluster(tmp_path, database=database) as cluster:
         cluster.daemons[1].stop()
         cluster.daemons[1] = None
@@ -89,13 +90,19 @@ def test_a_database_that_was_put_back_is_refused_and_ends_nothing_unasked(
         eventually(lambda: cluster.client.job(running).state == "RUNNING")
         eventually(lambda: len(cluster.lines("runs")) == 2)
         still = set(cluster.orphans())
+        cluster.start_daemon(1)  # it never leads
+        seal = cluster.state(1) / "rota.seal"
+        eventually(lambda: seal.exists() and json.loads(seal.read_text() or "{}").get("jobs") == 2)
+        cluster.daemons[1].stop()
         cluster.daemons[0].stop()
         postgres_server.put_back(database, copy)
-        cluster.start_daemon(0)
-        refused = cluster.daemons[0]
-        assert refused.process.wait(PATIENCE_S) == 2
-        assert "went back in time: missing: 1 of 2 jobs" in refused.text()
-        assert "--accept-loss" in refused.text()
+        for number in (1, 0):
+            cluster.start_daemon(number)
+            refused = cluster.daemons[number]
+            assert refused.process.wait(PATIENCE_S) == 2
+            assert "went back in time: missing: 1 of 2 jobs" in refused.text()
+            assert "--accept-loss" in refused.text()
+        cluster.daemons[1] = None
         assert set(cluster.orphans()) == still  # it goes on
         cluster.start_daemon(0, "--accept-loss")
         eventually(cluster.answers)

@@ -64,7 +64,7 @@ def serve(kube, tmp_path):
             f"backend: kubernetes\npolicy: {policy}\n"
             "queues: {research: {quota: 4}, product: {quota: 4}}\n"
             f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, "
-            f"queue_kinds: [{', '.join(QUEUED)}]}}\n"
+            f"queue_kinds: [{', '.join(QUEUED)}], note_after_s: 0}}\n"
         )
         daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
         daemon.start()

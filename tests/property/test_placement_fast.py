@@ -14,24 +14,30 @@ KINDS = ["take", "take", "take", "take", "give", "hold", "node", "walk", "walk"]
 
 
 class Choosing(SearchingConsolidate):
-    """Chooses after every step of a walk."""
+    """Counts nothing: chooses after every step of a walk, and to learn whether a request fits."""
 
+    fits = Placement.fits
+    enough_accepted = Placement.enough_accepted
+    take = Placement.take
     walk = Placement.walk
 
 
 class Pair:
     """Two placements that are driven alike and must answer alike."""
 
-    def __init__(self, fast, general, sizes):
+    def __init__(self, fast, general, sizes, kinds=({},)):
         self.fast, self.general = fast, general
         self.maker = Maker()
-        self.shapes = [self.maker.shape(gpus) for gpus in sizes]
+        asked = [self.maker.shape(gpus, **kind) for gpus in sizes for kind in kinds]
+        self.shapes = [shape for shape in asked if general.never(shape) is None]
         self.running = []
 
     def agree(self):
         assert self.fast.free == self.general.free
         for shape in self.shapes:
             assert self.fast.fits(shape) == self.general.fits(shape), shape.describe()
+            if shape.gpus <= self.fast.free and not self.fast.pooled:
+                assert self.fast.enough_accepted(shape) == self.general.enough_accepted(shape)
             assert (self.fast.never(shape) is None) == (self.general.never(shape) is None)
 
     def take(self, shape):
@@ -135,6 +141,25 @@ def test_consolidate_on_unequal_nodes(sizes, parts, seed, length):
     asked = list(range(1, sum(sizes) + 2)) + ([0, 0.3, 0.5] if parts else [])
     pair = Pair(SearchingConsolidate(topology), Choosing(topology), asked)
     pair.drive(steps_of(seed, length, KINDS))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.sets(st.sampled_from("ab"))), min_size=1,
+             max_size=6),
+    st.booleans(), st.booleans(), SEEDS, LENGTHS,
+)  # fmt: skip
+def test_consolidate_on_labelled_nodes(nodes, types, parts, seed, length):
+    """Nodes of equal kinds and sizes are counted, whatever labels and types a request asks for."""
+    topology = Topology([
+        NodeSpec(f"n{i}", gpus, "xy"[i % 2] if types else "", labels=tuple(sorted(labels)))
+        for i, (gpus, labels) in enumerate(nodes)
+    ])  # fmt: skip
+    kinds = [{}, *({"labels": tuple(labels)} for labels in ("a", "b", "ab"))]
+    kinds += [{"gpu_types": ("x",)}] if types else []
+    asked = [1, 2, 3, 4, 6, 8] + ([0.3, 0.5] if parts else [])
+    pair = Pair(SearchingConsolidate(topology), Choosing(topology), asked, kinds)
+    if pair.shapes:
+        pair.drive(steps_of(seed, length, KINDS))
 
 
 def could_fit(placement, shape, dirty, lower):

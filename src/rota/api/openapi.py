@@ -138,7 +138,9 @@ def _operation(operation: Operation[Any], about: str, schemas: _Schemas) -> dict
                 name: {"summary": name, "value": value}
                 for name, value in operation.examples.items()
             }
-        shown["requestBody"] = {"required": True, "content": {operation.body_media: content}}
+        # bytes may be none at all, which nobody can tell from no body
+        required = operation.body is not bytes
+        shown["requestBody"] = {"required": required, "content": {operation.body_media: content}}
     if not public:
         shown["security"] = [{BEARER: []}]
     if operation.role == AGENT:

@@ -26,6 +26,7 @@ PATIENCE_S = 1.0  # a person waits; a daemon that is just being restarted is bac
 LONG_PATIENCE_S = 60.0  # of commands that go on for long
 MOST_COMPLETIONS = 200
 _ARRAY, _TASK = re.compile("@[0-9]+", re.ASCII), re.compile("([0-9]+)_([0-9]+)", re.ASCII)
+_LISTED = re.compile(r"(.+)\[([0-9]+)\]", re.ASCII)  # `sweep[3]`
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _TRUSTED = "rota.client.ca"
@@ -86,30 +87,57 @@ def connect(
 
 
 def job_id(rota: "Client", text: str) -> str:
-    """The id of a job that was given by id, by name, or as task 3 of array 17: `17_3`."""
+    """The id of a job that was given by id, by name, or as task 3 of array 17: `17_3`.
+
+    Of an array with a name `sweep[3]`, as it is listed.
+    """
     if text.isascii() and text.isdecimal():
         return text
-    if array_id(text):
+    if _ARRAY.fullmatch(text):
         raise InputError(f"{text} is an array: name one of its jobs, such as {text[1:]}_0")
     match = _TASK.fullmatch(text)
     if match is not None:
-        for job in rota.jobs(array=match[1]):
-            if job.task == int(match[2]):
-                return job.id
-        raise NotFoundError(f"there is no job {text!r}: see `rota show @{match[1]}`")
-    named = list(rota.jobs(name=text)) if 0 < len(text) <= MAX_FILTER else []
-    found = [job for job in named if job.state not in ENDED] or named[-1:]
-    if len(found) == 1:
-        return found[0].id
+        return _task(rota, match[1], match[2], text)
+    found = _named(rota, text)
+    listed = _LISTED.fullmatch(text)
+    if not found and listed is not None:
+        arrays = {job.array for job in _named(rota, listed[1])} - {""}
+        if len(arrays) == 1:
+            return _task(rota, arrays.pop(), listed[2], text)
     if not found:
         raise NotFoundError(f"there is no job {text!r}: see `rota ls --all`")
-    ids = ", ".join(job.id for job in found[:10])
-    raise NotFoundError(f"{len(found)} jobs are called {text!r}: give one of the ids {ids}")
+    ids = list(dict.fromkeys(f"@{job.array}" if job.array else job.id for job in found))
+    if len(ids) == 1 and not found[0].array:
+        return ids[0]
+    if len(ids) == 1:
+        one = f"{text}[{found[0].task}]"
+        raise InputError(f"{text} is an array: name one of its jobs, such as {one}")
+    raise NotFoundError(
+        f"{len(found)} jobs are called {text!r}: give one of the ids {', '.join(ids[:10])}"
+    )
 
 
-def array_id(text: str) -> str:
-    """The id in `@17`, which means a whole array; empty if it means a job."""
-    return text[1:] if _ARRAY.fullmatch(text) else ""
+def _task(rota: "Client", array: str, task: str, text: str) -> str:
+    for job in rota.jobs(array=array):
+        if job.task == int(task):
+            return job.id
+    raise NotFoundError(f"there is no job {text!r}: see `rota show @{array}`")
+
+
+def _named(rota: "Client", text: str) -> "list[JobInfo]":
+    """Those of a name that are not over; if all are, the latest one."""
+    named = list(rota.jobs(name=text)) if 0 < len(text) <= MAX_FILTER else []
+    return [job for job in named if job.state not in ENDED] or named[-1:]
+
+
+def array_id(rota: "Client", text: str) -> str:
+    """The id of an array that is given as `@17` or by its name; empty if it means a job."""
+    if _ARRAY.fullmatch(text):
+        return text[1:]
+    if (text.isascii() and text.isdecimal()) or _TASK.fullmatch(text):
+        return ""
+    arrays = {job.array for job in _named(rota, text)}
+    return arrays.pop() if len(arrays) == 1 else ""
 
 
 def members(rota: "Client", array: str) -> "list[JobInfo]":

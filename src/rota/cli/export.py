@@ -143,7 +143,7 @@ def _write_folder(found: "Export", output: Path, *, force: bool, sacct: bool) ->
     with OutputFolder(output, force=force, own=[*FILES, SACCT]) as folder:
         notes = write_export(found, folder.path)
         if sacct:
-            notes += _write_accounting(folder.path)
+            notes += _write_accounting(found, folder.path)
     click.echo(f"{output}: {len(found.made.jobs):,} jobs, {found.log.height:,} rows")
     warn_about(notes)
 
@@ -183,12 +183,21 @@ def _write_traces(
         click.echo(f"{otel}: {send_spans(log, otel, epoch_unix):,} spans")
 
 
-def _write_accounting(folder: Path) -> list[str]:
+def _write_accounting(found: "Export", folder: Path) -> list[str]:
     """The same jobs as Slurm's accounting; what that cannot hold."""
+    import polars as pl
+
+    from rota.core.events import INF
+    from rota.jobfile.convert import to_spec
     from rota.traces.formats.slurm.write_sacct import write_sacct
     from rota.traces.read import read_trace
 
-    lost = write_sacct(read_trace(folder, "rota-log"), folder / SACCT)
+    specs = [to_spec(job.file, str(job.number), 0.0, job.user) for job in found.made.jobs]
+    limits = {spec.id: spec.limit_s for spec in specs if spec.limit_s < INF}
+    imported = read_trace(folder, "rota-log")
+    limit = pl.col("job_id").replace_strict(limits, default=None, return_dtype=pl.Float64)
+    imported.jobs = imported.jobs.with_columns(estimate_s=limit)
+    lost = write_sacct(imported, folder / SACCT)
     return [f"{SACCT} does not hold {text}" for text in lost]
 
 
@@ -201,18 +210,23 @@ def download(server: str | None, token_file: str | None = None) -> "Export":
 
 
 @contextmanager
-def run_folder(run: str) -> "Iterator[Path]":
-    """The run folder that a user means: a folder, or what is exported from a URL or a store."""
+def run_folder(
+    run: str | None, server: str | None = None, token_file: str | None = None
+) -> "Iterator[Path]":
+    """The run folder that a user means: a folder, or what is exported from a URL or a store.
+
+    Without any, what the daemon has that the user means.
+    """
     from tempfile import TemporaryDirectory
 
     from rota.daemon.export import EVENTS, STORE, export_stored, history_notes, write_export
 
-    is_url = run.startswith(URLS)
-    if not is_url and ((Path(run) / EVENTS).exists() or not (Path(run) / STORE).exists()):
-        yield Path(run)
+    stored = None if run is None or run.startswith(URLS) else Path(run)
+    if stored is not None and ((stored / EVENTS).exists() or not (stored / STORE).exists()):
+        yield stored
         return
     with TemporaryDirectory(prefix="rota-") as place:
-        found = download(run) if is_url else export_stored(Path(run))
+        found = download(run or server, token_file) if stored is None else export_stored(stored)
         write_export(found, Path(place))
         warn_about(history_notes(found.made))
         yield Path(place)

@@ -156,7 +156,7 @@ def row(job: JobInfo, now: float) -> dict[str, str]:
 @FORMAT
 @on_daemon
 def show(rota: "Client", *, job: str, output: str) -> None:
-    """Show everything about a JOB (its id or name; @ID: an array, 17_3: task 3 of array 17).
+    """Show everything about a JOB (its id or name; @17 or its name: an array, 17_3: task 3 of it).
 
     What it executes, and its variables, are shown to its owner and to administrators only.
 
@@ -166,7 +166,7 @@ def show(rota: "Client", *, job: str, output: str) -> None:
       rota show resnet-50 -o yaml
       rota show @17
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    array = array_id(job)
+    array = array_id(rota, job)
     if array:
         _show_array(rota.array(array), output)
         return
@@ -317,7 +317,7 @@ def _change(
     arrays: list[ArrayInfo] = []
     for name in jobs:
         try:
-            array = array_id(name)
+            array = array_id(rota, name)
             if array:
                 arrays.append(whole(array))
             else:

@@ -19,7 +19,9 @@ from rota.daemon.authority import Authority
 from rota.daemon.database import connect, known_authority, unreachable
 from rota.daemon.folder import TLS, StateFolder
 from rota.daemon.lease import RENEWALS, FencedError, LeaderLease, LeaseKeeper
+from rota.daemon.seal import Seal
 from rota.daemon.settings import Settings, read_settings
+from rota.daemon.store import counters_of
 from rota.server import Assembly, LeadersTurn
 
 log = structlog.get_logger("rota")
@@ -43,6 +45,7 @@ class Candidate:
         self._said = said or {}
         self._accept_loss = accept_loss
         self._leader = ""  # as far as is known
+        self._missing = ""  # in the database that was there before
         self._stopped = threading.Event()
         self._engine = connect(settings.store, lease_s=settings.lease_s, durable=settings.durable)
         self._listener = listen(*settings.address)
@@ -96,6 +99,7 @@ class Candidate:
         )
         app = create_standby(limits, lambda: self._leader)
         with StateFolder(self._state) as folder:
+            self._seal = Seal(folder.seal)
             server = serve(app, listener=self._listener.dup())
             folder.announce(self._url)
             log.info("stands by", url=self._url, leader=self._leader)
@@ -109,6 +113,7 @@ class Candidate:
                 work_until_done(self._wait, handlers)
             finally:
                 server.stop()
+                self._seal.close()
         return not self._stopped.is_set()
 
     @staticmethod
@@ -117,9 +122,27 @@ class Candidate:
             log.info("the certificate was replaced")
 
     def _wait(self) -> None:
-        while not self._stopped.wait(self._lease.seconds / RENEWALS):
-            if self._try():
+        while True:
+            self._witness()
+            if self._stopped.wait(self._lease.seconds / RENEWALS) or self._try():
                 return
+
+    def _witness(self) -> None:
+        """Note how far the leader has come: if it is lost, and the database put back, we know."""
+        try:
+            seen = counters_of(self._engine)
+            missing = "" if seen is None else self._seal.witness(seen)
+        except (DBAPIError, OSError) as error:
+            log.warning("how far the database has come was not noted", why=str(error).strip())
+            return
+        if missing != self._missing:
+            self._missing = missing
+            if missing:
+                log.warning(
+                    "the database went back in time: this daemon will not lead without "
+                    "--accept-loss",
+                    why=missing,
+                )
 
     def _try(self) -> bool:
         try:

@@ -60,7 +60,7 @@ def logs(
     try:
         with connect(server, token_file, patience_s=patience_s) as rota:
             which = "out" if stdout and not stderr else "err" if stderr and not stdout else None
-            array = array_id(job)
+            array = array_id(rota, job)
             for each in members(rota, array) if array else ():
                 out.write(f"== {each.array}_{each.task} (job {each.id})\n".encode())
                 _print(rota, each.id, which, rank, tail, follow=follow)

@@ -44,6 +44,8 @@ _JOB = (
     click.option("--gpu-type", metavar="T", help="... on GPUs of this type: a100, or a100|h100."),
     click.option("--cpus", metavar="N", type=Finite(min=0), help="... with CPUs."),
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
+    click.option("--gpu-mem-gib", metavar="M", type=Finite(min=0),
+                 help="... with so much memory of each GPU, or of its part of one."),
     click.option("--time", metavar="T",
                  help="... that is expected to run so long, or has this limit: 2h."),
     click.option("--image", metavar="I",
@@ -126,6 +128,11 @@ class OutlookQuestion:
                 "--image needs a daemon, which knows the nodes that run containers: leave it out "
                 "with --slurm and with a SNAPSHOT"
             )
+        if self.values["gpu_mem_gib"] and self.slurm is not None:
+            raise click.UsageError(
+                "--gpu-mem-gib: Slurm does not tell how much memory its GPUs have: ask for a "
+                "--gpu-type that has as much"
+            )
         if not self.frozen and (self.values["with_arrivals"] or self.values["exact"]):
             raise click.UsageError(
                 "--with-arrivals and --exact need a snapshot: rota when SNAPSHOT JOB"
@@ -176,7 +183,7 @@ class OutlookQuestion:
 
 def _described(values: Mapping[str, Any]) -> "JobFile | None":
     """The job that the options describe."""
-    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "time", "image")
+    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "gpu_mem_gib", "time", "image")
     if values["image"] == "":
         raise InputError("--image is '': give one, or leave the option out")
     if all(values[key] is None for key in keys):
@@ -195,6 +202,7 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
             gpu_type=values["gpu_type"] or "",
             cpus=values["cpus"] or 0.0,
             mem=values["mem"] or 0.0,
+            gpu_mem_gib=values["gpu_mem_gib"] or 0.0,
         ),
         nodes=values["nodes"] or 1,
         queue=values["queue"] or "",

@@ -197,7 +197,7 @@ def _show(answer: "Answer") -> None:
                     for key in ("mean_wait", "p50_wait", "p95_wait", "mean_jct")
                 ),
                 _share(row["use"]),
-                f"{row['refused']:,}",
+                _unserved(row),
                 _against(row),
             )
         )
@@ -299,13 +299,19 @@ def _show_added(answer: "Answer") -> None:
             f"{row['jobs']:,}",
             *(_time(row[f"{key}_s"]) for key in ("mean_wait", "p50_wait", "p95_wait", "mean_jct")),
             _share(row["use"]),
-            f"{row['refused']:,}",
+            _unserved(row),
         )
         for row in answer.table.filter(by=ALSO).iter_rows(named=True)
     ]
     if cells:
         heads = ("jobs that were added", "jobs", *HEADINGS[2:-1])
         table(heads, cells, numbers=True, spare=SPARE)
+
+
+def _unserved(row: "Mapping[str, Any]") -> str:
+    """Jobs that a schedule cannot run, and those that wait for a window without an end."""
+    wait = f" ({row['waiting']:,} wait)" if row["waiting"] else ""
+    return f"{row['refused']:,}{wait}"
 
 
 def _against(row: "Mapping[str, Any]") -> str:

@@ -27,8 +27,8 @@ def secret() -> None:
 def set_(rota: "Client", *, name: str) -> None:
     """Keep a secret NAME; its value is typed, or comes on the standard input, never as an argument.
 
-    A job that names it (`secrets: [NAME]`) finds it as a variable, or with `file:NAME` as a file in
-    $ROTA_SECRETS_DIR. A blank line at the end of the input does not count.
+    A job that names it (`rota submit --secret NAME`) finds it as a variable, or with `file:NAME` as
+    a file in $ROTA_SECRETS_DIR. A blank line at the end of the input does not count.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ OPTIONS = {
 }  # fmt: skip
 LISTS = {
     "after_ok": "depends_on", "after_any": "after_any", "after_fail": "after_fail",
-    "notify": "notify", "notify_on": "notify_on",
+    "notify": "notify", "notify_on": "notify_on", "secret": "secrets",
 }  # fmt: skip
 """Options, and the keys of a job file that they set."""
 NEVER_EMPTY = ("image", "time", "array")
@@ -63,6 +63,8 @@ class WithCommand(click.Command):
 @click.option("--image", metavar="I", help="Run it in a container: docker.io/library/python:3.12, "
               "the path of a folder or of a .sif file.")  # fmt: skip
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Variable; may be repeated.")
+@click.option("--secret", metavar="NAME", multiple=True, help="A secret of yours (`rota secret "
+              "set`) as a variable, file:NAME as a file; may be repeated.")  # fmt: skip
 @click.option("--queue", metavar="Q", help="Queue; overrides the file.")
 @click.option("--name", metavar="NAME", help="Job name; overrides the file.")
 @click.option("--priority", metavar="P", help="Priority; higher ones are served first.")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.export import run_folder
-from rota.cli.options import DEBUG, FILES, names_of, one_of
+from rota.cli.client import server_options
+from rota.cli.options import FILES, names_of, one_of
 from rota.cli.show import listing, table, tell
 from rota.core.registry import FORMATS
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 STYLES = ("table", "csv", "json", "yaml")
+LITTLE = 0.05  # GPU-hours that would be written as none
 DAY = click.DateTime(["%Y-%m-%d"])
 
 
@@ -23,7 +24,7 @@ def _keys() -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("log", shell_complete=FILES)
+@click.argument("log", metavar="[LOG]", required=False, shell_complete=FILES)
 @click.option(
     "--by", metavar="KEY", multiple=True, default=("user",), shell_complete=one_of(_keys),
     help="Add up by user, queue, account, group, qos, partition, model, job, month or day. May be "
@@ -52,21 +53,26 @@ def _keys() -> tuple[str, ...]:
     "-o", "--output", type=click.Choice(STYLES), default="table", show_default=True,
     help="Output format.",
 )  # fmt: skip
-@DEBUG
-def usage(log: str, output: str, **values: Any) -> int:
+@server_options
+def usage(
+    log: str | None, output: str, *, server: str | None, token_file: str | None, **values: Any
+) -> int:
     """Add up GPU-hours, and what they cost, by user, queue, project and month.
 
     LOG is a history: the accounting of Slurm, an exported run, a daemon's address or state folder,
-    or any trace that tells when its jobs ran. GPUs count for as long as a job held them.
+    or any trace that tells when its jobs ran; without it, that of the daemon that you use, which
+    takes the role operator. GPUs count for as long as a job held them.
 
     \b
     Examples:
+      rota usage
       rota usage jobs.txt
       rota usage jobs.txt --by account --by month --price 2.1
       rota usage jobs.txt --by queue --month 2026-03 -o csv
       rota usage http://127.0.0.1:7690 --by queue --by user
       rota usage jobs.txt --by queue --by month --budget vision=1000 --budget speech=400
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.cli.export import run_folder
     from rota.cli.show import warn
     from rota.study.replay.changes import parse_quota
     from rota.study.replay.sizing import parse_price
@@ -84,7 +90,7 @@ def usage(log: str, output: str, **values: Any) -> int:
     budgets = tuple(parse_quota(text, "--budget", form) for text in values["budget"])
     by = tuple(dict.fromkeys(values["by"]))
     question = UsageQuestion(by=by, prices=prices, budgets=budgets, **days)
-    with run_folder(log) as path:
+    with run_folder(log, server, token_file) as path:
         imported = read_trace(path, values["format"])
         found = fold_usage(imported, question)
     if output == "csv":
@@ -109,7 +115,7 @@ def _show(found: "pl.DataFrame", by: tuple[str, ...]) -> None:
         (
             *(str(row[key]) for key in by),
             f"{row['jobs']:,}",
-            f"{row['gpu_h']:,.1f}",
+            _hours(row["gpu_h"]),
             f"{row['share']:.1%}",
             *([f"{row['period_share']:.1%}"] if periods else []),
             *([f"{row['cost']:,.2f}"] if priced else []),
@@ -123,8 +129,10 @@ def _show(found: "pl.DataFrame", by: tuple[str, ...]) -> None:
     )  # fmt: skip
     table(heads, cells, numbers=True)
     cost = f", cost {found['cost'].sum():,.2f}" if priced else ""
-    tell(f"in all {found['gpu_h'].sum():,.1f} GPU-hours{cost}.")
+    tell(f"in all {_hours(float(found['gpu_h'].sum()))} GPU-hours{cost}.")
 
 
 def _hours(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if 0 < value < LITTLE else f"{value:,.1f}"

@@ -73,7 +73,7 @@ def wait(
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:
         names: list[str] = []
         for name in job:
-            array = array_id(name)
+            array = array_id(rota, name)
             names += [each.id for each in members(rota, array)] if array else [job_id(rota, name)]
         return wait_for(rota, names, output, timeout, wanted=until.upper())
 

@@ -1,6 +1,6 @@
 """Who may enter the queue at all."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from rota.core.events import INF
@@ -54,6 +54,10 @@ class Admission(Stateful):
     def why(self, job: Job, view: View) -> str:  # noqa: ARG002 - part of the interface
         """What a job that it holds waits for, in words; empty: the reason says it all."""
         return ""
+
+    def queues(self) -> Collection[str]:
+        """Those that its parameters name: an unknown one is a typing error."""
+        return ()
 
     def budgets(self, view: View, now_s: float) -> Sequence[BudgetUse]:  # noqa: ARG002 - part of the interface
         """What was used of budgets by now, if it has any."""

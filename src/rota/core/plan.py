@@ -30,7 +30,7 @@ from rota.core.changes import (
 )
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import Job, Shape
 from rota.core.reasons import Reason
 from rota.core.sharing import EPHEMERAL, GPU_MEM, SPILL
 from rota.core.topology import DEVICE, Topology
@@ -125,6 +125,16 @@ class Plan:
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why it waits."""
         self.changes.explain(job, reason)
+
+    def explain_alike(self, tenant: str, shape: Shape, reason: Reason) -> None:
+        """Say why jobs of a tenant with this request wait, except those with a reason of their own.
+
+        It holds for those that come later, too, and costs the same however many there are. An own
+        reason is taken back with `explain(job, Reason.NONE)`. The log knows jobs by the requests
+        with which they came: jobs that a window bars from nodes (`shape.opened`) are told one by
+        one.
+        """
+        self.changes.explain_alike(tenant, shape.number, reason)
 
     # --- when to ask again ------------------------------------------------------------------------
 

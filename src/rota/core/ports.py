@@ -284,6 +284,10 @@ class Scheduler(Protocol):
         """The place of a waiting job in the queue: smaller ones come first."""
         return (0.0, job.index)
 
+    def head(self, shape: int) -> Job | None:  # noqa: ARG002
+        """The waiting job of a shape that ranks before the others of it; None: not known."""
+        return None
+
     def why_held(self, job: Job, view: View) -> str:  # noqa: ARG002
         """What a job that is kept out of the queue waits for; empty: the reason says it all."""
         return ""

@@ -21,8 +21,9 @@ class View:
     """Read-only. Rows are the live jobs; NumPy columns are built on demand, once per decision."""
 
     __slots__ = (
-        "_columns", "active", "by_phase", "everyone", "finished", "knowledge", "now_s", "planner",
-        "rank", "sharing", "tenants", "topology", "up_gpus", "version",
+        "_columns", "active", "by_phase", "everyone", "finished", "head", "knowledge", "now_s",
+        "planner", "rank", "shared_reasons", "sharing", "tenants", "topology", "up_gpus",
+        "version",
     )  # fmt: skip
 
     def __init__(self, topology: Topology, tenants: TenantTree) -> None:
@@ -35,8 +36,10 @@ class View:
         self.knowledge = Knowledge.NOTHING
         self.sharing = False  # two jobs may use the same GPUs: the cluster knows their speeds
         self.everyone: Mapping[int, Job] = {}  # for schedulers that are restored; by index
+        self.shared_reasons: dict[tuple[str, int], int] = {}  # by tenant and number of the shape
         self.planner: Callable[[], Plan] | None = None
         self.rank: Callable[[Job], tuple[Any, int]] = arrival  # in the queue, by the scheduler
+        self.head: Callable[[int], Job | None] = _nobody  # in the queue, of a shape
         # waiting and running jobs, if the scheduler keeps them apart
         self.by_phase: tuple[Mapping[int, Job], Mapping[int, Job]] | None = None
         self.finished: list[Job] = []  # for the engine; policies read `history`
@@ -116,7 +119,8 @@ class View:
     def follow(self, other: "View", active: dict[int, Job]) -> None:
         """Show what another view shows, but only these jobs."""
         self.now_s, self.version, self.up_gpus = other.now_s, other.version, other.up_gpus
-        self.knowledge, self.sharing, self.rank = other.knowledge, other.sharing, other.rank
+        self.knowledge, self.sharing = other.knowledge, other.sharing
+        self.rank, self.head = other.rank, other.head
         self.everyone, self.finished = other.everyone, other.finished
         self.active = active
         self._columns = None
@@ -125,6 +129,10 @@ class View:
 def arrival(job: Job) -> tuple[float, int]:
     """Order of arrival."""
     return (job.submit_s, job.index)
+
+
+def _nobody(shape: int) -> Job | None:  # noqa: ARG001 - a scheduler may know better
+    return None
 
 
 class Columns:

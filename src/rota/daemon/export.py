@@ -22,7 +22,7 @@ from rota.core.log import SCHEMA_VERSION
 from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.version import VERSION
-from rota.core.words import moment
+from rota.core.words import counted, moment
 from rota.core.workload import Workload
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
@@ -292,9 +292,11 @@ def observed_workload(export: Export, notes: list[str]) -> Workload:
         specs.append(spec)
         behaviours.append(behaviour)
     if left_out:
-        notes.append(f"{left_out} jobs never ran: they are not in {WORKLOAD}")
+        notes.append(f"{counted(left_out, 'job')} never ran: left out of {WORKLOAD}")
     if unfinished:
-        notes.append(f"{unfinished} jobs did not finish: {WORKLOAD} has how long they ran")
+        notes.append(
+            f"{counted(unfinished, 'job')} did not finish: {WORKLOAD} has how long they ran"
+        )
     return Workload(_writable(specs, notes), behaviours, name="observed")
 
 

@@ -18,6 +18,7 @@ from rota.daemon.pictures import JobCondition
 from rota.daemon.service import Daemon
 from rota.jobfile.model import Checkpoint, JobFile, Resources
 from rota.live.external import (
+    OVER,
     ExternalSource,
     ExternalWork,
     external_text,
@@ -135,7 +136,7 @@ class Intake:
                 if now is not None:
                     why = f" ({now.message})" if now.message else ""
                     text = f"job {job} of Rota is over: {now.state.lower()}{why}"
-                    self._source.explain_job(job, "RotaEnded", text)
+                    self._source.explain_job(job, OVER, text)
                 del self._jobs[job]
                 self._gone.pop(job, None)
             elif self._source.alive(job):

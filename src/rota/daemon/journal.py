@@ -1,22 +1,33 @@
 """The journal: what the daemon commits before it happens, and what of it is not written yet."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from rota.core.errors import ClusterError, RotaError
+from rota.core.events import INF
 from rota.core.log import Row
 from rota.daemon.store import Store, StoredJob, UsedKey
 from rota.live.inputs import Batch
 
 PIECE = 10_000  # rows of the log that are compared at once
+KEEP_S = 0.02  # how long rows of the log wait for a batch with which they are written
+MANY = 200  # rows are not kept: a batch that had to write them too would be answered late
+RETRY_S = 0.25  # after a failure to write
 log = logging.getLogger("rota.daemon")
 
 
 class Journal:
-    """Batches of inputs with their jobs, and the event log, in one store. One thread uses it."""
+    """Batches of inputs with their jobs, and the event log, in one store. One thread uses it.
 
-    def __init__(self, store: Store) -> None:
+    Rows of the log follow from the batches, so nothing is lost if they are not written at once: a
+    few of them wait for the next batch, because every transaction waits for the disk.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = perf_counter) -> None:
         self.store = store
+        self._clock = clock
+        self._due_s = INF  # when the rows are written at the latest
         self.trouble = ""  # why nothing can be accepted at the moment
         self.since_snapshot = 0  # batches
         self._accepted: dict[int, StoredJob] = {}  # jobs that the engine has not taken yet
@@ -56,6 +67,9 @@ class Journal:
     def log(self, rows: Sequence[Row]) -> None:
         """Rows for the event log; written with the next batch, or by `flush`."""
         self._rows += rows
+        if rows:
+            wait_s = KEEP_S if len(self._rows) < MANY else 0.0
+            self._due_s = min(self._due_s, self._clock() + wait_s)
         if self._replayed is not None and len(self._rows) >= PIECE:
             self._replayed = self._compared(self._replayed)
 
@@ -74,15 +88,28 @@ class Journal:
         if self.trouble:
             log.warning("the store can be used again")
         self.trouble = ""
-        self._rows = []
+        self._written()
         self._keys = []
         self.since_snapshot += 1
 
     def flush(self) -> None:
         """Write the rows of the log that are still in memory."""
         if self._rows:
+            self._due_s = self._clock() + RETRY_S
             self.store.append(None, self._rows)
-            self._rows = []
+            self._written()
+
+    @property
+    def is_behind(self) -> bool:
+        """Are there rows that are not written yet?"""
+        return bool(self._rows)
+
+    def flush_in_s(self) -> float:
+        """How long the rows in memory may stay there; inf: there are none."""
+        return max(0.0, self._due_s - self._clock()) if self._rows else INF
+
+    def _written(self) -> None:
+        self._rows, self._due_s = [], INF
 
     def save(self, snapshot: bytes) -> None:
         """Keep a snapshot of the state after everything that was committed."""
@@ -100,7 +127,7 @@ class Journal:
         if self.trouble:
             try:
                 self.store.append(None, self._rows)
-                self._rows = []
+                self._written()
                 self.store.probe()
             except RotaError as error:
                 self.trouble = str(error)

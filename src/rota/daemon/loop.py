@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from rota.core.errors import RotaError, UnavailableError
 from rota.core.topology import Topology
-from rota.daemon.journal import Journal
+from rota.daemon.journal import RETRY_S, Journal
 from rota.daemon.recovery import begin, pack, recover
 from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
@@ -40,7 +40,6 @@ from rota.live.mailbox import LaterError, Mailbox, PendingCall
 
 SNAPSHOT_EVERY = 2000  # batches
 NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones
-RETRY_S = 0.25  # after a failure to write the journal
 Answer: TypeAlias = tuple[PendingCall[Any], Callable[[], Any]]
 """A call, and what makes its answer once the batch has happened."""
 
@@ -164,9 +163,11 @@ class DaemonLoop:
             change = self._next_change()
             if change is not None:
                 return change
-            self.flush()
-            self._announce_log()
-            self.mailbox.wait(min(self._clock.wait_s(until_s), NAP_S))
+            if not self.journal.flush_in_s():
+                self.flush()
+                self._announce_log()
+            waits_s = min(self._clock.wait_s(until_s), NAP_S)
+            self.mailbox.wait(min(waits_s, self.journal.flush_in_s()))
         self._interrupted = False
         return None
 

@@ -1,13 +1,14 @@
 """Live jobs, nodes and queues as the API shows them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
+from rota.core.sharing import EXCLUSIVE
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.core.windows import NodeWindow
@@ -49,14 +50,22 @@ def reason_of(job: Job, projection: Projection, view: View) -> str:
     if job.reason:
         return Reason(job.reason).label
     shape = job.shape.number
-    head = view.active.get(projection.head_of(shape))
+    shared = view.shared_reasons.get((job.tenant, shape), 0)
+    if shared:
+        return Reason(shared).label
+    if not projection.explains(shape):
+        return Reason.ORDER.label
+    head = view.head(shape) or view.active.get(projection.head_of(shape))
     if head is None or head.phase != WAITING:
         head = _firsts(projection, view)[shape]
     return projection.waits_for(job.index, shape, head.index).label
 
 
 def _firsts(projection: Projection, view: View) -> dict[int, Job]:
-    """Who is first in the queue, by shape; found once for each batch of events."""
+    """Who is first in the queue, by shape, where the scheduler does not know at once.
+
+    Found once for each batch of events: that takes a look at every job.
+    """
     version, firsts = projection.firsts
     if version != view.version:
         firsts = {}
@@ -178,6 +187,15 @@ def places(job: Job, topology: Topology) -> dict[str, float]:
     return held
 
 
+def _taken(job: Job, topology: Topology) -> Iterator[tuple[str, float]]:
+    """GPUs that nobody else can have, by node: all of one that is for a single job."""
+    for vertex, amount in job.allocation.slices:
+        place = topology.vertices[vertex]
+        if place.node >= 0:
+            whole = place.sharing == EXCLUSIVE and 0 < amount < 1
+            yield topology.vertices[place.node].name, 1.0 if whole else amount
+
+
 def picture_nodes(
     view: View, cluster: LiveCluster, windows: Iterable[NodeWindow] = ()
 ) -> list[NodeInfo]:
@@ -188,13 +206,14 @@ def picture_nodes(
         for name in window.nodes:
             planned.setdefault(name, []).append(text)
     machines = cluster.nodes.by_name
-    used: Counter[str] = Counter()
+    used: dict[str, float] = {}
     jobs: dict[str, list[str]] = {}
     for job in view.active.values():
         if on_cluster(job):
-            for name, gpus in places(job, view.topology).items():
-                used[name] += gpus  # type: ignore[assignment]  # parts of GPUs count too
+            for name in places(job, view.topology):
                 jobs.setdefault(name, []).append(job.id)
+            for name, gpus in _taken(job, view.topology):
+                used[name] = used.get(name, 0.0) + gpus
     ending: dict[str, list[LiveRun]] = {}
     for run in cluster.runs.by_id.values():
         if (run.halting or run.over) and not run.waits:
@@ -207,7 +226,7 @@ def picture_nodes(
                 node, machines[node.name], busy=node.name in jobs or node.name in ending
             ),
             gpus=node.gpus,
-            free_gpus=max(0.0, node.gpus - used[node.name]) if node.up else 0.0,
+            free_gpus=max(0.0, node.gpus - used.get(node.name, 0.0)) if node.up else 0.0,
             gpu_type=node.gpu_type,
             cpus=node.cpus,
             mem_gib=node.mem_gib,

@@ -43,7 +43,7 @@ class Projection:
             time_s, event, job, _, _, value, text = row
             late_s, self._late_s = self._late_s, value if event == Record.LATE else None
             if event == Record.REASON:
-                if row.shape >= 0:
+                if row.shape >= 0 > row.tenant:
                     self._shapes[row.shape] = (row.reason, job)
             elif event == Record.START:
                 self._started[job] = time_s
@@ -109,6 +109,10 @@ class Projection:
     def held_for(self, job: int) -> Reason:
         """Why a held job is held."""
         return Reason(self._held.get(job, int(Reason.ADMISSION)))
+
+    def explains(self, shape: int) -> bool:
+        """Is there a reason why the first of a shape waits?"""
+        return bool(self._shapes.get(shape, (0, -1))[0])
 
     def waits_for(self, job: int, shape: int, first: int) -> Reason:
         """Why a job in the queue waits, as far as its shape tells.

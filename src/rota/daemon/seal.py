@@ -6,6 +6,8 @@ still runs of them would be ended as unknown. The seal is written in place after
 is never ahead of a store that lost nothing (a loss of power without `durable` may lose commits).
 
 It also shows whether somebody set the clock of the machine meanwhile.
+
+A daemon that stands by does not commit, but it looks at the database: it notes what it saw there.
 """
 
 import os
@@ -32,6 +34,22 @@ class Counters(msgspec.Struct, frozen=True):
     audit: int = 0
     audit_digest: str = ""  # of the last line
 
+    def missing(self, later: "Counters") -> str:
+        """What these have and the later ones have not, in words; empty: nothing."""
+        if self.store != later.store:
+            return f"it is another store than the one that gave numbers to {self.jobs:,} jobs"
+        missing = [
+            f"{before - now:,} of {before:,} {what}"
+            for before, now, what in (
+                (self.jobs, later.jobs, "jobs"),
+                (self.journal, later.journal, "batches of inputs"),
+                (self.log, later.log, "rows of the log"),
+                (self.audit, later.audit, "lines of the audit log"),
+            )
+            if before > now
+        ]
+        return f"missing: {', '.join(missing)}" if missing else ""
+
 
 class Seal:
     """A small file beside the store."""
@@ -50,6 +68,23 @@ class Seal:
     def write(self, counters: Counters) -> None:
         """Replace it."""
         os.pwrite(self._file, msgspec.json.encode(counters).ljust(WIDTH), 0)
+
+    def witness(self, seen: Counters) -> str:
+        """Note how far the store has come that another daemon writes; what is missing in it.
+
+        The clocks stay as they are: they are those of the last write of this daemon.
+        """
+        known = self.read()
+        if known is None:
+            self.write(seen)
+            return ""
+        missing = known.missing(seen)
+        if not missing and (known.journal, known.log, known.audit) != (
+            seen.journal, seen.log, seen.audit,
+        ):  # fmt: skip
+            clocks = {key: getattr(known, key) for key in ("reached_s", "boot", "up_s")}
+            self.write(msgspec.structs.replace(seen, **clocks))
+        return missing
 
     def close(self) -> None:
         """Let the file go."""

@@ -28,6 +28,9 @@ class SecretStore:
     def __init__(self, folder: Path, key: Path) -> None:
         self._folder = folder
         self._key = key
+        for path in list(folder.glob("**/.*")):
+            if path.name != OWNER:  # a daemon was killed while it wrote it
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def set(self, name: str, value: str, owner: Actor) -> None:
         """Keep one, in the place of an older one."""

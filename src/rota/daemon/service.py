@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -1019,6 +1020,7 @@ class Daemon:
             if version == seen:
                 return None
             busy = {} if usage is None else usage.busy
+            self.loop.flush()  # all that is shown is up to the last row
             return BoardCut(state, store.epoch_unix, store.log_number, version, busy)
 
         found = self._ask(cut)
@@ -1097,6 +1099,9 @@ class Daemon:
 
     def events(self, after: int, limit: int = PAGE, job: str = "") -> list[Event]:
         """Rows of the event log after this number; `job`: only of this one."""
+        if self.loop.journal.is_behind:  # what somebody was answered must be in them
+            with suppress(UnavailableError):  # nobody writes any more: what is there can be read
+                self._ask(self.loop.flush)
         epoch = self.store.epoch_unix
         return [
             Event(

@@ -149,6 +149,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     scheduler_name: str = ""  # pods of others with this schedulerName are jobs; empty: none are
     queue_kinds: tuple[str, ...] = ()  # such objects with the label rota.dev/queue wait: Job, ...
     successor_s: float = 120.0  # a job waits so long for another pod in place of one that is gone
+    note_after_s: float = 10.0  # an object that waits so long is told why, on itself
 
 
 class RaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

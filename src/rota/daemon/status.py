@@ -53,6 +53,7 @@ def status_of(loop: DaemonLoop) -> dict[str, Any]:
     """Version, policy, times, counts by state, GPUs; in the engine's thread."""
     state, store = loop.state, loop.store
     engine = state.engine
+    loop.flush()  # all that is counted is up to `last_event`
     nodes = picture_nodes(engine.view, state.cluster)
     free = sum(node.free_gpus for node in nodes)
     total = sum(node.gpus for node in nodes if node.state != "down")

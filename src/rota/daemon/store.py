@@ -35,6 +35,7 @@ LONGEST_AWAY_S = 366 * 86_400.0  # that a daemon is down over a restart of its m
 SKIPPED = "skipped_to"  # a fact: numbers of jobs up to this one are not given any more
 GAPS = "log_gaps"  # a fact: see `LogGaps`
 PIECE = 50_000  # rows that are read at once
+ID = "id"  # a fact: which store it is
 PROBE = "probe"  # a fact that only shows that the store can be written
 
 
@@ -107,19 +108,13 @@ class Store:
             self._migrate()
         except DBAPIError as error:
             raise self._database.unusable(error) from error
-        with self.reading() as connection:
-            self.journal_number = _largest(connection, tables.journal.c.number)
-            snapshot = _largest(connection, tables.snapshots.c.journal_number)
-            self.journal_number = max(self.journal_number, snapshot)
-            self.log_number = _largest(connection, tables.log.c.number)
-            self.job_number = _largest(connection, tables.jobs.c.number)
-            self.audit_number = _largest(connection, tables.audit.c.number)
-        last = self.audit(self.audit_number - 1, 1) if self.audit_number else []
-        self._audit_digest = last[0].digest if last else BEGINNING
-        skipped = msgspec.json.decode(self.fact(SKIPPED, '["0"]'), type=list[str])
-        self.job_number = max(self.job_number, int(skipped[0]))
         self.epoch_unix = float(self.fact("epoch_unix", repr(time())))
-        self.id = self.fact("id", f"{int(self.epoch_unix * 1000):x}")
+        self.id = self.fact(ID, f"{int(self.epoch_unix * 1000):x}")
+        with self.reading() as connection:
+            found = _counted(connection, self.id)
+        self.journal_number, self.job_number = found.journal, found.jobs
+        self.log_number, self.audit_number = found.log, found.audit
+        self._audit_digest = found.audit_digest or BEGINNING
 
     @property
     def where(self) -> str:
@@ -145,7 +140,7 @@ class Store:
         seal = Seal(path)
         known = seal.read()
         if known is not None:
-            lost = self._lost(known)
+            lost = known.missing(self._counters())
             if lost and not accept_loss:
                 seal.close()
                 raise InputError(
@@ -179,38 +174,22 @@ class Store:
             self.epoch_unix += wrong_s
             self.change_fact("epoch_unix", repr(self.epoch_unix))
 
-    def _lost(self, known: Counters) -> str:
-        """What the seal knows and this store does not; empty: nothing."""
-        if known.store != self.id:
-            return f"it is another store than the one that gave numbers to {known.jobs:,} jobs"
-        found = Counters(self.id, self.journal_number, self.job_number, self.log_number)
-        missing = [
-            f"{before - now:,} of {before:,} {what}"
-            for before, now, what in (
-                (known.jobs, found.jobs, "jobs"),
-                (known.journal, found.journal, "batches of inputs"),
-                (known.log, found.log, "rows of the log"),
-                (known.audit, self.audit_number, "lines of the audit log"),
-            )
-            if before > now
-        ]
-        return f"missing: {', '.join(missing)}" if missing else ""
+    def _counters(self) -> Counters:
+        return Counters(
+            self.id,
+            self.journal_number,
+            self.job_number,
+            self.log_number,
+            *self._moment,
+            self.audit_number,
+            self._audit_digest,
+        )
 
     def _write_seal(self) -> None:
         if self._seal is None:
             return
         try:
-            self._seal.write(
-                Counters(
-                    self.id,
-                    self.journal_number,
-                    self.job_number,
-                    self.log_number,
-                    *self._moment,
-                    self.audit_number,
-                    self._audit_digest,
-                )
-            )
+            self._seal.write(self._counters())
         except OSError as error:  # the commit itself is safe
             log.warning("%s cannot be written: %s", self._seal.path, error)
 
@@ -645,6 +624,39 @@ def widen_gaps(connection: sa.Connection, rows: int, upto: int) -> None:
     connection.execute(sa.delete(tables.facts).where(tables.facts.c.name == GAPS))
     value = msgspec.json.encode(gaps).decode()
     connection.execute(tables.facts.insert().values(name=GAPS, value=value))
+
+
+def counters_of(engine: sa.Engine) -> Counters | None:
+    """How far a store has come that another process writes; None: there is none of this version."""
+    with engine.connect() as connection:
+        ours = _tables_of_ours(connection)
+        made_by = sa.select(tables.made_by.c.version_num)
+        if "alembic_version" not in ours or connection.execute(made_by).scalar() != tables.HEAD:
+            return None
+        name = connection.execute(
+            sa.select(tables.facts.c.value).where(tables.facts.c.name == ID)
+        ).scalar()
+        return None if name is None else _counted(connection, str(name))
+
+
+def _counted(connection: sa.Connection, store: str) -> Counters:
+    """The numbers of the last batch, job, row of the log and line of the audit log."""
+    facts, audit = tables.facts.c, tables.audit.c
+    skipped = connection.execute(sa.select(facts.value).where(facts.name == SKIPPED)).scalar()
+    skipped_to = int(msgspec.json.decode(skipped, type=list[str])[0]) if skipped else 0
+    lines = _largest(connection, audit.number)
+    digest = connection.execute(sa.select(audit.digest).where(audit.number == lines)).scalar()
+    return Counters(
+        store,
+        journal=max(
+            _largest(connection, tables.journal.c.number),
+            _largest(connection, tables.snapshots.c.journal_number),
+        ),
+        jobs=max(_largest(connection, tables.jobs.c.number), skipped_to),
+        log=_largest(connection, tables.log.c.number),
+        audit=lines,
+        audit_digest=digest or "",
+    )
 
 
 def _largest(connection: sa.Connection, column: Any) -> int:

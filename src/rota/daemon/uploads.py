@@ -31,6 +31,9 @@ class UploadStore:
         self._folder = folder
         self._quota = quota  # bytes of one user
         self._used: dict[str, int] = {}  # by folder of a user, once it was counted
+        for path in self._all():
+            if path.name.startswith("."):  # a daemon was killed while it wrote it
+                path.unlink(missing_ok=True)
 
     def plan(self, manifest: FileManifest, owner: Actor) -> tuple[str, list[str]]:
         """The id of an upload, and digests of its pieces that are missing; none: it is kept."""

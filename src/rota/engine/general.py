@@ -25,9 +25,12 @@ from rota.engine.admission import AdmissionQueue
 from rota.engine.blame import CAPACITY, ROOM, why_not
 from rota.engine.pairs import Guests, Pairs, SharedChangePlan, SharedPlan, guests_of
 from rota.engine.plans import ChangePlan, NoPairs, PlacementPlan, Shapes, plan_class
+from rota.placement.alike import Alike
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
+UNTOLD = (0, CAPACITY)
+"""Reasons that say nothing of single nodes."""
 QUIET = (ev.REPORT, ev.LEVEL, ev.TIMER)
 """Events that leave what is free as it is."""
 
@@ -87,6 +90,8 @@ class GeneralScheduler(Successor):
         self._waiting: dict[int, int] = {}  # shape -> how many wait
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
+        self._depends_on: dict[int, Alike | None] = {}  # shape -> nodes of one kind
+        self._told_at: dict[int, int] = {}  # shape -> their changes when it was told
         self._made: Plan | None = None
         self._view: View | None = None  # what the policy sees
         self._hears = policy if isinstance(policy, IncrementalPolicy) else None
@@ -187,9 +192,10 @@ class GeneralScheduler(Successor):
         number = job.shape.number
         self._touched.add(number)
         self._waiting[number] = self._waiting.get(number, 0) + sign
-        self._shape_of[number] = (
-            job.shape if self._must_have is None else self._must_have(job.shape)
-        )
+        shape = job.shape if self._must_have is None else self._must_have(job.shape)
+        if self._shape_of.get(number) is not shape:
+            self._shape_of[number] = shape
+            self._depends_on[number] = self.placement.only_nodes(shape) if self.trusted else None
         if sign < 0:
             del self._queue[job.index]
             return
@@ -244,13 +250,18 @@ class GeneralScheduler(Successor):
         self._dirty = True
         changes = Changes(view.version)
         if self.trusted:
-            for job in self._queue.values():
-                if job.reason in ROOM:
-                    fits = self.placement.fits(self._shape_of[job.shape.number])
-                    lacks = Reason.ORDER if fits else self._told(job, Reason(job.reason))
-                    changes.explain(job, lacks)
+            self._look_again(view, changes)
         self._tell(changes)
         return changes
+
+    def _look_again(self, view: View, changes: Changes) -> None:
+        """Those who wait for room may lack something else now, or only have to wait their turn."""
+        for job in self._queue.values():
+            if job.reason in ROOM:
+                changes.explain(job, self._now_lacks(job.shape.number))
+        for (tenant, number), told in view.shared_reasons.items():
+            if told in ROOM:
+                changes.explain_alike(tenant, number, self._now_lacks(number))
 
     def _give(self, job: Job) -> None:
         self.placement.give(job, job.allocation)
@@ -289,6 +300,8 @@ class GeneralScheduler(Successor):
         if seen is None or seen.topology is not view.topology:
             kind = View if self._hears is None else LiveView
             seen = self._view = kind(view.topology, view.tenants)
+            seen.planner = self._plan
+            seen.by_phase = (self._queue, self.running)
         if self._hears is None:
             hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
             hidden.update(job.index for job in self.admissions.held)
@@ -299,9 +312,8 @@ class GeneralScheduler(Successor):
             if not self._sorted:
                 self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
                 self._sorted = True
+                seen.by_phase = (self._queue, self.running)
         seen.follow(view, active)
-        seen.by_phase = (self._queue, self.running)
-        seen.planner = self._plan
         return seen
 
     def _blamed(self, error: InvalidPlanError, view: View) -> InvalidPlanError:
@@ -332,7 +344,14 @@ class GeneralScheduler(Successor):
         if changes.starts or changes.stops:
             self._dirty = True
         if changes.reasons and self.trusted:
-            changes.reasons = [(job, self._told(job, reason)) for job, reason in changes.reasons]
+            changes.reasons = [
+                (job, self._lacks(job.shape.number, reason)) for job, reason in changes.reasons
+            ]
+        if changes.shared_reasons and self.trusted:
+            changes.shared_reasons = [
+                (tenant, number, self._lacks(number, reason))
+                for tenant, number, reason in changes.shared_reasons
+            ]
         self._tell(changes)
 
     def _tell(self, changes: Changes) -> None:
@@ -343,18 +362,25 @@ class GeneralScheduler(Successor):
         if not self._dirty and trusted:
             waiting = {n: count for n, count in waiting.items() if n in self._touched}
         self._dirty, self._touched = False, set()
+        depends_on, told_at = self._depends_on, self._told_at
         for number, count in waiting.items():
+            before = blame.get(number, 0)
             if not count:
-                if not blame.get(number):
+                if not before:
                     continue
                 reason = 0
             elif (shape := self._shape_of[number]).gpus > free and shape.opened is None:
                 reason = CAPACITY
+            elif (alike := depends_on.get(number)) is not None:
+                if before not in UNTOLD and told_at.get(number) == alike.changes:
+                    continue
+                told_at[number] = alike.changes
+                reason = ORDER if placement.fits(shape) else why_not(placement, shape)
             elif not trusted or placement.fits(shape):
                 reason = ORDER
             else:
                 reason = why_not(placement, shape)
-            if blame.get(number, 0) != reason:
+            if before != reason:
                 blame[number] = reason
                 changes.shape_reasons.append((number, reason, None))
 
@@ -373,28 +399,34 @@ class GeneralScheduler(Successor):
                         left -= amount
         return left
 
-    def _told(self, job: Job, reason: Reason) -> Reason:
-        """What a policy says of a job; which kind of room it lacks is for the placement to say."""
-        if reason not in ROOM or job.shape.number not in self._shape_of:
+    def _lacks(self, number: int, reason: Reason) -> Reason:
+        """What a policy says of jobs; which kind of room they lack is for the placement to say."""
+        if reason not in ROOM or number not in self._shape_of:
             return reason
-        return Reason(why_not(self.placement, self._shape_of[job.shape.number]))
+        return Reason(why_not(self.placement, self._shape_of[number]))
+
+    def _now_lacks(self, number: int) -> Reason:
+        shape = self._shape_of[number]
+        return Reason.ORDER if self.placement.fits(shape) else self._lacks(number, Reason.CAPACITY)
 
     def _plan(self) -> Plan:
-        view, declared = self._view, self.policy.plan_type
+        view = self._view
         assert view is not None  # noqa: S101 - only policies that were shown one ask
         if self._made is not None:
             raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
-        keeps = self.policy.keeps_unnamed
+        kind = self._kind
+        if kind is not None and not view.sharing:
+            made = self._made = kind(view, self.placement, self._shapes, self.running)
+            return made
+        declared, keeps = self.policy.plan_type, self.policy.keeps_unnamed
         if issubclass(declared, ExplicitPlan):
             self._made = declared(view.version, view.now_s, view.active, view.topology)
         elif view.sharing:
             shared = plan_class(declared, SharedChangePlan if keeps else SharedPlan, Pairs)
             self._made = shared(view, self.placement, self._shapes, self.running, self._guests)
         else:
-            kind = self._kind
-            if kind is None:
-                base = ChangePlan if keeps else PlacementPlan
-                kind = self._kind = plan_class(declared, base, NoPairs)
+            base = ChangePlan if keeps else PlacementPlan
+            kind = self._kind = plan_class(declared, base, NoPairs)
             self._made = kind(view, self.placement, self._shapes, self.running)
         return self._made
 

@@ -162,7 +162,7 @@ class Lifecycle:
         arrivals = self.arrivals
         failed = arrivals.hopeless(job)
         if failed:
-            self.reject(job, f"depends on job {failed}, which did not finish")
+            self.reject(job, f"depends on job {failed}, which did not succeed")
             return True
         spared = arrivals.spared(job)
         if spared:

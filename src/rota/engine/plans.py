@@ -20,7 +20,7 @@ from rota.core.allocation import NOTHING, Allocation
 from rota.core.changes import Changes, Wake, check_amounts, check_present
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
-from rota.core.jobs import Job, Request, Shape
+from rota.core.jobs import WAITING, Job, Request, Shape
 from rota.core.plan import (
     ClosingPlan,
     DisplacingPlan,
@@ -132,6 +132,8 @@ class PlacementPlan(Plan):
     """A plan on a placement, which it changes as it goes."""
 
     _may_displace = True  # a waiting job may take the place of those that were not named
+    _by_start: list[Job] | None = None
+    _latest: PlacedJob | None = None
 
     def __init__(
         self, view: View, placement: Placement, shapes: Shapes, running: dict[int, Job]
@@ -141,14 +143,14 @@ class PlacementPlan(Plan):
         self._placement = placement
         self._shapes = shapes
         self._open = self._unnamed(running)  # running jobs that were not named yet
-        self._by_start: list[Job] | None = None
         self._placed: dict[int, tuple[Job, Allocation]] = {}  # without those that just go on
         self._displaced: dict[int, Job] = {}
         self._again: set[int] = set()  # were displaced, and placed again
         self._failed: dict[int, None] = {}  # shapes, in the order in which they failed
-        self._latest: PlacedJob | None = None
         self._room = view.up_gpus  # GPUs that no job placed so far needs
-        self._gpus_only = shapes.gpus_only(placement)
+
+    def _gpus_only(self) -> bool:
+        return self._shapes.gpus_only(self._placement)
 
     def _unnamed(self, running: dict[int, Job]) -> dict[int, Job]:
         return running.copy()
@@ -185,7 +187,7 @@ class PlacementPlan(Plan):
             if keep(job.index, None) is not None:
                 self._room -= job.allocation.gpus
             elif self._room <= 0 and job.gpus:
-                if self._gpus_only:
+                if self._gpus_only():
                     return
             elif job.shape.number not in failed:
                 self.place(job)
@@ -195,7 +197,7 @@ class PlacementPlan(Plan):
         failed = self._failed
         for job in jobs:
             if self._room <= 0 and job.gpus:
-                if self._gpus_only:
+                if self._gpus_only():
                     return
             elif job.shape.number not in failed:
                 yield job
@@ -418,9 +420,12 @@ class ChangePlan(PlacementPlan):
         return running
 
     def _place(self, job: Job, gpus: float | None) -> bool:
-        if job.index in self._open and gpus in (None, job.allocation.gpus):
-            self._go_on(job)
-            return True
+        if job.index in self._open:
+            if gpus in (None, job.allocation.gpus):
+                self._go_on(job)
+                return True
+        elif gpus is None and job.phase == WAITING and job.index not in self._placed:
+            return self._place_anew(job, job.shape)
         return super()._place(job, gpus)
 
     def _go_on(self, job: Job) -> None:
@@ -439,7 +444,7 @@ class ChangePlan(PlacementPlan):
         failed, placement = self._failed, self._placement
         for job in jobs:
             if placement.free <= 0 and job.gpus:
-                if self._gpus_only:
+                if self._gpus_only():
                     return
             elif job.shape.number not in failed:
                 yield job
@@ -491,13 +496,13 @@ class Reserves(PlacementPlan, ReservingPlan):
         placement, placed, displaced = self._placement, self._placed, self._displaced
         nodes = placement.eligible(shape)
         anywhere = nodes == placement.up_nodes
-        moved = placed or displaced
+        touches = placement.touches
         for time_s, job in releases:
             holder = job
-            if moved and (job.index in placed or job.index in displaced):
+            if job.index in placed or job.index in displaced:
                 held = self._held(job)
                 holder = cast("Job", Holder(held, job.index))
-            if anywhere or placement.touches(nodes, holder.allocation):
+            if anywhere or touches(nodes, holder.allocation):
                 times.append(time_s)
                 yield holder
 

@@ -418,6 +418,11 @@ class PriorityScheduler(Successor):
         entry = self.packer.index.entries.get(job.index)
         return (0.0 if entry is None else entry.key), job.index
 
+    def head(self, shape: int) -> Job | None:
+        """The first of the heap of a shape."""
+        heap = self.packer.index.waiting.get(shape)
+        return heap[0][3].job if heap else None
+
     def why_held(self, job: Job, view: View) -> str:
         """What a job that admission holds waits for."""
         return self.admissions.why(job, view)

@@ -24,7 +24,7 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
         check(job, where)
     asked = job.resources
     mem_gib = memory_gib(asked.mem, f"{where}: resources: mem")
-    types, labels = gpu_types(asked.gpu_type), image_labels(job.image)
+    types, labels = _types(asked.gpu_type), image_labels(job.image)
     if job.nodes > 1 or job.external:
         assert not isinstance(asked.gpus, GpuRange)  # noqa: S101 - `check` refused it
         amounts = TaskGroup(
@@ -40,6 +40,9 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
         gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
         found = Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, **more)
     return _labelled(found, labels) if labels else found
+
+
+_types = lru_cache(maxsize=4096)(gpu_types)  # every job has one, and they are few
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,9 @@ from typing import Protocol
 
 import msgspec
 
+OVER = "RotaEnded"
+"""The reason of work that waits and will not be started any more: its job is over."""
+
 
 class ExternalWork(msgspec.Struct, frozen=True, kw_only=True):
     """Something that waits to be started.

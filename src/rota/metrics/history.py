@@ -170,6 +170,13 @@ class History(EventLog):
         return add_up(self.slices.allocation, self.slices.amount, max(1, size))
 
     @cached_property
+    def kept_out(self) -> Bools:
+        """Jobs that still wait for a maintenance or a reservation when the log ends."""
+        window = np.isin(self.reason, (Reason.MAINTENANCE, Reason.RESERVED))
+        found: Bools = (window & (self.state == WAITS))[self.last][self.is_job]
+        return found
+
+    @cached_property
     def length_s(self) -> Floats:
         """How long each span lasts."""
         return self.until_s - self.from_s

@@ -20,6 +20,7 @@ from rota.core.sharing import GPU_MEM, NO_PAIRS
 from rota.core.spec import MARK
 from rota.core.state import Stateful
 from rota.core.topology import Topology, Vertex
+from rota.placement.alike import Alike
 from rota.placement.choices import Choice, one_each
 from rota.placement.room import EPSILON, WHOLE, Room, tidy
 
@@ -330,6 +331,13 @@ class Placement(Stateful, ABC):
                 if kind in room.more
             )
         )
+
+    def only_nodes(self, shape: Shape) -> Alike | None:  # noqa: ARG002 - for subclasses
+        """The nodes on which it depends whether a request fits, and why not if enough are free.
+
+        As long as their number of `changes` is the same, so are these answers. None: not known.
+        """
+        return None
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Choose and reserve, after `fits` said yes. `shape`: another size than it asked for."""

@@ -16,6 +16,7 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
+from rota.placement.alike import Alike, Counter, Wanted
 from rota.placement.base import Changed, Placement, Room
 from rota.placement.choices import Choice, best_node
 from rota.placement.room import tidy
@@ -33,6 +34,84 @@ class SearchingConsolidate(Placement):
         self._orders: dict[int, Sequence[Sequence[int]]] = {}
         self._could: dict[int, list[int]] = {}  # shape -> nodes that could hold all of it
         self._counted = False  # the last walk did not need a trial
+        # a request that may be divided needs no single node
+        self._counter = (
+            Counter(self.room, self._kind_of) if self.local and not self.splits else None
+        )
+        self._whole: dict[tuple[int, int], Allocation] = {}  # position, GPUs -> only those
+
+    def fits(self, shape: Shape) -> bool:
+        """By counting nodes, where only whole GPUs matter."""
+        wanted = None if self._counter is None else self._counter.wanted(shape)
+        return super().fits(shape) if wanted is None else wanted.fits()
+
+    def enough_accepted(self, shape: Shape) -> bool:
+        """As in the base; whole GPUs are counted by kind of node."""
+        if self._counter is not None and not self.room.shares:
+            wanted = self._counter.wanted(shape)
+            if wanted is not None:
+                return wanted.need <= wanted.free
+        return super().enough_accepted(shape)
+
+    def only_nodes(self, shape: Shape) -> Alike | None:
+        """Those of one kind, where only whole GPUs matter."""
+        if self._counter is None or shape.gpu_mem_gib:
+            return None
+        wanted = self._counter.wanted(shape)
+        return None if wanted is None else wanted.only
+
+    def take(self, job: Job, shape: Shape | None = None) -> Allocation:
+        """As in the base; whole GPUs of a node are one object for all who get them."""
+        shape = shape or job.shape
+        wanted = None if self._counter is None else self._counter.wanted(shape)
+        if wanted is None or not wanted.one_node:
+            return super().take(job, shape)
+        position = self._fullest_with(wanted.need, shape)
+        made = self._whole.get((position, wanted.need))
+        if made is None:
+            made = self.allocation(shape, [(position, wanted.need)])
+            self._whole[position, wanted.need] = made
+        self._book(made, -1)
+        return made
+
+    def _fullest_with(self, need: int, shape: Shape) -> int:
+        """The position of the node with the fewest free GPUs that suffice, the first of these."""
+        gpus, up = self.room.gpus, self.room.up
+        best, lowest = -1, inf
+        for position in self._large_enough(shape):
+            if need <= gpus[position] < lowest and up[position]:
+                best, lowest = position, gpus[position]
+                if lowest == need:
+                    break
+        if best < 0:
+            raise RuntimeError(f"{self.name}: {shape.describe()} do not fit")
+        return best
+
+    def _book(self, allocation: Allocation, sign: int) -> None:
+        """As in the base, and count."""
+        counter = self._counter
+        if counter is None:
+            super()._book(allocation, sign)
+            return
+        where = self._where
+        touched: Iterable[int]
+        if len(allocation.slices) == 1:
+            touched = (where[allocation.slices[0][0]][0],)
+        else:
+            touched = {where[vertex][0] for vertex, _ in allocation.slices}
+        counter.leave(touched)
+        super()._book(allocation, sign)
+        counter.enter(touched)
+
+    def set_node(self, node: Vertex, *, up: bool) -> None:
+        """Nodes that are down are not counted."""
+        if self._counter is None:
+            super().set_node(node, up=up)
+            return
+        touched = (self._where[node.id][0],)
+        self._counter.leave(touched)
+        super().set_node(node, up=up)
+        self._counter.enter(touched)
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """One node if any is large enough, else whole nodes of one type plus a remainder."""
@@ -93,8 +172,12 @@ class SearchingConsolidate(Placement):
         return known
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
-        """As in the base; whole GPUs of one node are counted, without choosing after every step."""
+        """As in the base; whole GPUs are counted, without choosing after every step."""
         room = self.room
+        wanted = None if self._counter is None else self._counter.wanted(shape)
+        if wanted is not None and not wanted.one_node and not room.shares:
+            self._counted = True
+            return self._walk_nodes(shape, wanted, lower)
         self._counted = (
             not self.splits  # a request that may be divided needs no single node
             and shape.gpus >= 1
@@ -123,6 +206,27 @@ class SearchingConsolidate(Placement):
                 if have[position] >= need and fine[position]:
                     enough = True
             if enough:
+                return True
+        return False
+
+    def _walk_nodes(self, shape: Shape, wanted: Wanted, lower: Iterable[Job]) -> bool:
+        """Until enough nodes are idle, and one more has room for the rest."""
+        self._shape = shape
+        tail = self._tail = []
+        have, where = self.room.gpus[:], self._where
+        fine = list(map(and_, self.room.up, self.room.matching(shape)))
+        size, whole, rest = wanted.size, wanted.whole, wanted.rest
+        idle, partly = wanted.idle(), wanted.partly()
+        for job in lower:
+            tail.append(job)
+            for vertex, amount in job.allocation.slices:
+                position = where[vertex][0]
+                before = have[position]
+                free = have[position] = before + amount
+                if fine[position]:
+                    idle += free == size
+                    partly += (rest <= free < size) - (rest <= before < size)
+            if idle >= whole and wanted.suffices(idle, partly):
                 return True
         return False
 

@@ -63,11 +63,15 @@ class Easy(IncrementalPolicy[EasyParams]):
         """What was promised in the last decision."""
         self._queue = ArrivalQueue()
         self._shapes: dict[int, ShapeQueue] = {}  # the same jobs, by shape
+        self._groups: dict[int, dict[int, ShapeQueue]] = {}  # and by the nodes that they may use
+        self._ungrouped: dict[int, ShapeQueue] = {}  # of these it is not known yet
         self._needs_s: dict[int, float] = {}  # seconds by estimate of those that wait
         self._releases = Releases()
         # since the last decision:
         self._new: list[Job] = []  # submitted
-        self._moved: dict[int, Job] = {}  # started, ended or left; one of each shape
+        self._moved: dict[int, Job] = {}  # ended, left or started unforeseen; one of each shape
+        self._foreseen: dict[int, float] = {}  # who was to start, and to end when; no news
+        self._held_back = 0  # nodes of those that only a promise keeps from starting
         self._anywhere = True  # the cluster has changed
         self._nodes: dict[int, int] = {}  # that jobs of a shape may use
         self._now_s = -INF
@@ -83,6 +87,8 @@ class Easy(IncrementalPolicy[EasyParams]):
         """Reservations depend on it."""
         self._anywhere = True
         self._nodes.clear()
+        self._groups.clear()
+        self._ungrouped = self._shapes.copy()
         self._releases.scatter()
 
     def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
@@ -91,7 +97,7 @@ class Easy(IncrementalPolicy[EasyParams]):
         self._queue.add(job)
         number = job.shape.number
         if number not in self._shapes:
-            self._shapes[number] = ShapeQueue()
+            self._shapes[number] = self._ungrouped[number] = ShapeQueue()
         self._shapes[number].add(job, needs_s)
         self._new.append(job)
 
@@ -99,11 +105,14 @@ class Easy(IncrementalPolicy[EasyParams]):
         """It will end as its user estimated."""
         self._leaves(job)
         self._runs(job)
+        if self._foreseen.pop(job.index, None) != self._releases.ends[job.index]:
+            self._moved[job.shape.number] = job
 
     def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It may have begun later than it was started."""
         self._stops(job)
         self._runs(job)
+        self._moved[job.shape.number] = job
 
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It holds nothing any more, or has left the queue."""
@@ -111,19 +120,17 @@ class Easy(IncrementalPolicy[EasyParams]):
             self._stops(job)
         else:
             self._leaves(job)
+        self._moved[job.shape.number] = job
 
     def _leaves(self, job: Job) -> None:
         self._queue.discard(job)
         self._shapes[job.shape.number].remove(job, self._needs_s.pop(job.index))
-        self._moved[job.shape.number] = job
 
     def _runs(self, job: Job) -> None:
         self._releases.add(job, estimated_end_s(job, self.params.default_estimate_s))
-        self._moved[job.shape.number] = job
 
     def _stops(self, job: Job) -> None:
         self._releases.remove(job)
-        self._moved[job.shape.number] = job
 
     # --- what it decides --------------------------------------------------------------------------
 
@@ -140,10 +147,11 @@ class Easy(IncrementalPolicy[EasyParams]):
             self._releases.gather(plan)
         if not (self._anywhere or self._moved) and self._are_behind(new, plan):
             turn = Backfill(plan, now_s, self._releases, self._needs_s, self._shapes)
-            turn.heads = self.heads
+            turn.heads, turn.held_back = self.heads, self._held_back
             for job in sorted(new, key=arrival):
                 if next(plan.candidates((job,)), None) is not None:
                     turn.start(job)
+            self._foreseen, self._held_back = turn.foreseen, turn.held_back
             return plan
         nodes = plan.nodes if self._anywhere else self._where(new, plan)
         self._moved, self._anywhere = {}, False
@@ -159,6 +167,8 @@ class Easy(IncrementalPolicy[EasyParams]):
             turn.reserve(head)
             turn.fill()
         self.heads = turn.heads + elsewhere
+        self._foreseen = turn.foreseen
+        self._held_back = self._held_back & ~nodes | turn.held_back
         return plan
 
     def _are_behind(self, jobs: Iterable[Job], plan: EasyPlan) -> bool:
@@ -187,14 +197,33 @@ class Easy(IncrementalPolicy[EasyParams]):
 
     def _competing(self, nodes: int, plan: EasyPlan) -> tuple[dict[int, ShapeQueue], int]:
         """The queues of those who wait for these nodes, or for nodes of such; and all the nodes."""
-        left = {number: queue for number, queue in self._shapes.items() if queue}
-        own = {number: self._nodes_of(queue.first, plan) for number, queue in left.items()}
-        found: dict[int, ShapeQueue] = {}
-        while more := [number for number in left if own[number] & nodes]:
-            for number in more:
-                found[number] = left.pop(number)
-                nodes |= own[number]
-        return found, nodes
+        if self._ungrouped:
+            self._group(plan)
+        found: list[dict[int, ShapeQueue]] = []
+        left = list(self._groups.items())
+        more = True
+        while more:
+            more, elsewhere = False, []
+            for own, queues in left:
+                if not own & nodes:
+                    elsewhere.append((own, queues))
+                elif not own & ~nodes:
+                    found.append(queues)
+                elif any(queues.values()):
+                    found.append(queues)
+                    nodes |= own
+                    more = True
+            left = elsewhere
+        if len(found) == 1:
+            return found[0], nodes
+        return {number: queue for queues in found for number, queue in queues.items()}, nodes
+
+    def _group(self, plan: EasyPlan) -> None:
+        """Find out which nodes shapes may use that are new."""
+        for number, queue in self._ungrouped.items():
+            if queue:
+                self._groups.setdefault(self._nodes_of(queue.first, plan), {})[number] = queue
+        self._ungrouped = {number: one for number, one in self._ungrouped.items() if not one}
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -222,6 +251,10 @@ class Backfill:
         nodes: int = 0,
     ) -> None:
         self.heads: list[Reservation] = []
+        self.held_back = 0
+        """Nodes of those that fit but would break a promise."""
+        self.foreseen: dict[int, float] = {}
+        """Who starts, and when it ends, if that is no news for others when it has happened."""
         self._plan = plan
         self._now_s = now_s
         self._releases = releases
@@ -250,7 +283,10 @@ class Backfill:
                 self._started.remove(release)
                 # until somebody starts, one like it would go to the same place
                 self._delaying[job.shape.number] = head.start_s
+                self.held_back |= plan.eligible(job)
                 return False
+        if not self.held_back & plan.eligible(job):  # else one of those may go to another place now
+            self.foreseen[job.index] = end_s
         self._gone.add(job.index)
         self._delaying.clear()
         return True

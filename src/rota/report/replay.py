@@ -3,7 +3,7 @@
 The page needs no network, and no script for its pictures: they are SVG inside it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path, PurePath
 from typing import Any
@@ -30,6 +30,7 @@ from rota.study.replay.tables import (
     effect,
     lookup,
     main_groups,
+    unserved,
 )
 
 MOST_GROUPS = 12
@@ -41,7 +42,9 @@ SHOWN = (
     ("mean_jct_s", "mean JCT", "s"),
     ("use", "GPU utilisation", "share"),
     ("refused", "jobs that it cannot run", "count"),
+    ("waiting", "jobs that wait for a maintenance or reservation without an end", "count"),
 )
+RARE = ("waiting",)  # left out where it is 0 everywhere
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 260.0, 46.0, 30.0
 _POINTS = 200
 _FIDELITY = ("jobs", "observed mean wait", "simulated", "bias", "mean error of a job",
@@ -109,7 +112,7 @@ def _verdict(answer: Answer) -> list[str]:
 def _said(name: str, cell: dict[str, Any], model: dict[str, Any], seen: dict[str, Any]) -> str:
     """One schedule against the model of today."""
     ours, theirs = cell.get("mean_wait_s"), model.get("mean_wait_s")
-    same = cell.get("refused") == model.get("refused")
+    same = unserved(cell) == unserved(model)
     kind = effect(ours, theirs, seen.get("mean_wait_s"), same_jobs=same)
     if kind not in (BETTER, WORSE):
         return (
@@ -139,7 +142,7 @@ def _key_numbers(answer: Answer) -> list[ReportTile]:
             bias = answer.model.whole.bias
             note = "the model of today" + ("" if bias is None else f", error {bias:+.0%}")
         else:
-            same = cell.get("refused") == model.get("refused")
+            same = unserved(cell) == unserved(model)
             found = (
                 UNTRUSTED
                 if answer.far
@@ -169,10 +172,14 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
 def _overall(answer: Answer) -> str:
     """A row per measure, a column per schedule, with the change against the model."""
     cells = _cells(answer, "all", "all")
-    body = "".join(_line(answer, label, cells, key, unit) for key, label, unit in SHOWN)
+    body = "".join(_line(answer, label, cells, key, unit) for key, label, unit in _shown(cells))
     gpus = "".join(f"<td>{schedule.gpus:,}</td>" for schedule in answer.schedules)
     body = f"<tr><th scope='row'>GPUs</th>{gpus}</tr>{body}"
     return f"<p>{escape(answer.model.sentence)}.</p>{_table('', _heads(answer), body)}{_LEGEND}"
+
+
+def _shown(cells: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    return [each for each in SHOWN if each[0] not in RARE or any(c.get(each[0]) for c in cells)]
 
 
 def _heads(answer: Answer) -> list[str]:
@@ -199,7 +206,7 @@ def _line(answer: Answer, label: str, cells: Sequence[dict[str, Any]], key: str,
             if role == MODEL:
                 small = f"error {small}"
             else:
-                same = cell.get("refused") == model.get("refused")
+                same = unserved(cell) == unserved(model)
                 found = (
                     UNTRUSTED if answer.far else effect(value, base, seen.get(key), same_jobs=same)
                 )
@@ -216,7 +223,7 @@ def _added(answer: Answer) -> str:
     if not rows:
         return ""
     body = ""
-    for key, label, unit in SHOWN:
+    for key, label, unit in _shown(rows):
         shown = alike([row[key] for row in rows], unit)
         cells = "".join(f"<td>{escape(text)}</td>" for text in shown)
         body += f"<tr><th scope='row'>{escape(label)}</th>{cells}</tr>"

@@ -76,15 +76,20 @@ def solve_linear(
     *,
     time_limit_s: float | None = None,
     absolute_gap: float | None = None,
+    node_limit: int | None = None,
 ) -> LinearSolution:
     """The best point of one programme; with whole numbers, one at most `absolute_gap` from it.
+
+    `node_limit` bounds the search for whole numbers the same on every machine.
 
     Raises:
         InfeasibleError: The constraints contradict each other.
         UnboundedError: The objective has no limit.
-        SolverLimitError: The time was not enough.
+        SolverLimitError: The time, or the number of nodes, was not enough.
     """
-    session = Session(programme, time_limit_s=time_limit_s, absolute_gap=absolute_gap)
+    session = Session(
+        programme, time_limit_s=time_limit_s, absolute_gap=absolute_gap, node_limit=node_limit
+    )
     return session.solve()
 
 
@@ -97,6 +102,7 @@ class Session:
         *,
         time_limit_s: float | None = None,
         absolute_gap: float | None = None,
+        node_limit: int | None = None,
     ) -> None:
         self._highs = _highs()
         self._solver = self._highs.Highs()
@@ -105,6 +111,8 @@ class Session:
         if absolute_gap is not None:  # else a part of the objective counts, too
             self._set("mip_abs_gap", value=absolute_gap)
             self._set("mip_rel_gap", value=0.0)
+        if node_limit is not None:
+            self._set("mip_max_nodes", value=node_limit)
         self._time_limit_s = time_limit_s
         self._whole = programme.whole is not None and bool(programme.whole.any())
         self._solver.passModel(_model(self._highs, programme))

@@ -18,7 +18,7 @@ from rota.core.topology import Topology
 from rota.core.windows import NodeWindow, WindowText, with_queues_below
 from rota.core.workload import Workload, fields
 from rota.engine.loop import Checker, Engine
-from rota.engine.parts import make_costs
+from rota.engine.parts import make_admission, make_costs
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
 from rota.metrics.window import Window
@@ -376,9 +376,12 @@ def _refuse_undeclared(topology: Topology, workload: Workload) -> None:
 
 def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload) -> list[str]:
     """Tenants that only the cluster or only the jobs name; an error where it is a typing error."""
-    if not len(tenants) or not len(workload):
+    if not len(workload):
         return []
     counts = Counter(fields(workload.specs, "tenant"))
+    unknown = _unknown_queues(config, tenants, counts)
+    if not len(tenants):
+        return unknown
     named = {tenant.name for name in counts for tenant in tenants.path(name)}
     idle = [tenant.name for tenant in tenants if tenant.name not in named]
     strange = sorted(name for name in counts if name and name not in set(tenants.names))
@@ -389,7 +392,7 @@ def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload)
                 f"{config.cluster}: no job is of the tenant {name!r}: did you mean {near!r}, of "
                 f"which {counts[near]:,} jobs are? If they are not the same, declare {near!r}, too"
             )
-    notes = []
+    notes = unknown
     if idle:
         notes.append(f"no job is of these tenants of {config.cluster}: {_listed(idle)}")
     if strange:
@@ -398,6 +401,25 @@ def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload)
             f"does not declare ({_listed(strange)}): they have no quota, no limit and weight 1"
         )
     return notes
+
+
+def _unknown_queues(config: RunConfig, tenants: TenantTree, counts: Mapping[str, int]) -> list[str]:
+    """Those that the admission names (budgets), and neither the cluster nor any job."""
+    named = make_admission(config.admission).queues() if config.admission else ()
+    known = {*tenants.names, *(tenant.name for name in counts for tenant in tenants.path(name))}
+    strange = [name for name in named if name not in known]
+    for name in strange:
+        near = nearest(name, filter(None, known), cutoff=ALIKE)
+        if near:
+            raise OptionError(
+                f"--admission {config.admission}: there is no queue {name!r}: did you mean "
+                f"{near!r}?"
+            )
+    if not strange:
+        return []
+    there = _listed(sorted(filter(None, known))) or "none"
+    none = f"no job is of {_listed(strange)}, so it holds nobody; there are {there}"
+    return [f"--admission {config.admission}: {none}"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,11 +1,10 @@
 """Output folders that appear whole or not at all.
 
 Results are written into a hidden temporary folder first: beside the target if the target is new
-(one rename makes it appear), inside it otherwise. Only files that Rota writes are ever replaced or
-removed; what else lies in the folder stays.
+(one rename makes it appear), inside it otherwise; what a killed process left there is removed. Only
+files that Rota writes are ever replaced or removed; what else lies in the folder stays.
 """
 
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from rota.core.errors import OutputError, is_full, why_unwritten
+from rota.core.unfinished import claim, clear_abandoned, release, unfinished
 
 RUN_FILES = ("jobs.csv", "summary.json", "events.parquet", "manifest.json", "allocation.csv")
 """Everything that Rota may write for one run."""
@@ -33,7 +33,10 @@ class OutputFolder:
         self._target = target
         self._own = tuple(own)
         self._made: list[Path] = []
+        self._held = -1
         self.path = target
+        for folder in (target, target.parent):
+            clear_abandoned(target, folder)
         self._check(force=force)
 
     def _check(self, *, force: bool) -> None:
@@ -60,11 +63,11 @@ class OutputFolder:
 
     def __enter__(self) -> Self:
         target = self._target
-        hidden = f".{target.name}.{os.getpid()}.part"
-        self.path = target / hidden if target.exists() else target.parent / hidden
+        self.path = unfinished(target, target if target.exists() else None)
         try:
             self._make_parents(self.path.parent)
             self.path.mkdir()
+            self._held = claim(self.path)
         except OSError as error:
             self._clean()
             raise self._problem(error) from error
@@ -102,13 +105,19 @@ class OutputFolder:
 
     def _clean(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+        self._let_go()
         for folder in reversed(self._made):
             folder.rmdir()
         self._made = []
 
+    def _let_go(self) -> None:
+        release(self._held)
+        self._held = -1
+
     def _publish(self) -> None:
         if self.path.parent != self._target:
             self.path.rename(self._target)
+            self._let_go()
             return
         fresh = [path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file()]
         for name in self._own:
@@ -119,6 +128,7 @@ class OutputFolder:
             place.parent.mkdir(parents=True, exist_ok=True)
             (self.path / relative).replace(place)
         shutil.rmtree(self.path)
+        self._let_go()
         below = {folder for name in self._own for folder in Path(name).parents} - {Path()}
         for relative in sorted(below, key=lambda folder: len(folder.parts), reverse=True):
             folder = self._target / relative

@@ -98,6 +98,14 @@ class RunResult(msgspec.Struct):
         found = [*filter(None, [self._rejected(" was rejected")])]
         left = int((self.jobs["state"] == UNFINISHED).sum()) - self.cut
         unfinished = min(self.summary["states"]["unfinished"], left)  # of those that are measured
+        kept_out = int(read_history(self.log).kept_out.sum()) if unfinished else 0
+        if kept_out:
+            unfinished = max(0, unfinished - kept_out)
+            found.append(
+                f"{counted(kept_out, 'job')} still {'waits' if kept_out == 1 else 'wait'} for a "
+                f"maintenance or reservation that has no end: give it one (for= or end=), or "
+                f"jobs a time limit with which they end before"
+            )
         if unfinished and self.allocation is None:
             found.append(
                 f"{counted(unfinished, 'job')} never finished: nothing could happen any more; look "

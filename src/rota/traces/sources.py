@@ -7,7 +7,6 @@ A small file that unpacks to something enormous is refused: unpack it first if i
 """
 
 import codecs
-import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NoReturn, Protocol, cast
 
 from rota.core.errors import InputError, OutputError, why_unwritten
+from rota.core.unfinished import claim, clear_abandoned, release, unfinished
 
 if TYPE_CHECKING:
     import tarfile
@@ -147,10 +147,16 @@ def _refuse_binary(path: Path, error: type[InputError], position: int, what: str
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file beside the target to write to, then renamed: a reader never sees half a file."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """A file beside the target to write to, then renamed: a reader never sees half a file.
+
+    `private`: only its owner can read it.
+    """
+    clear_abandoned(path)
+    part, held = unfinished(path), -1
     try:
+        part.touch(mode=0o600 if private else 0o666)
+        held = claim(part)
         yield part
         part.replace(path)
     except OSError as error:
@@ -158,6 +164,7 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OutputError(f"{path}: {why}") from error
     finally:
         part.unlink(missing_ok=True)
+        release(held)
 
 
 def is_folder(path: Path) -> bool:

@@ -36,3 +36,16 @@ def test_output_that_is_gone_says_where_the_rest_begins(make_client, service):
     answer = client.get("/api/v1/jobs/1/logs")
     assert (answer.status_code, answer.headers["Rota-First-Offset"]) == (410, "50")
     assert answer.json()["kind"] == "gone"
+
+
+def test_the_end_of_an_input_needs_no_body(make_client, service):
+    """As the schema says: no bytes are an input, too."""
+    client = make_client()
+    client.post("/api/v1/jobs", json={"run": "x"})
+    path = "/api/v1/jobs/{job}/channels/{channel}/input"
+    shown = client.get("/api/v1/openapi.json").json()["paths"]
+    assert shown[path]["post"]["requestBody"]["required"] is False
+    assert shown["/api/v1/jobs"]["post"]["requestBody"]["required"] is True
+    assert client.post("/api/v1/jobs/1/channels/main/input?eof=true").status_code == 200
+    assert (service.reached[-1].data, service.reached[-1].eof) == (b"", True)
+    assert client.post("/api/v1/jobs").status_code == 422

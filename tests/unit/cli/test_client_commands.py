@@ -376,6 +376,41 @@ def test_when(rota, job):
     assert json.loads(rota("when", "first", "--runs", 3, "-o", "json")[1])["runs"] == 3
 
 
+@pytest.mark.parametrize("command", ["when", "why"])
+def test_a_new_job_may_need_gpu_memory(rota, daemon, service, monkeypatch, command):
+    asked = []
+    answer = getattr(service, f"{command}_new")
+    monkeypatch.setattr(
+        service, f"{command}_new",
+        lambda job, actor, **more: asked.append(job.resources) or answer(job, actor, **more),
+    )  # fmt: skip
+    assert rota(command, "--gpu-mem-gib", 24)[0] == 0
+    assert [(each.gpus, each.gpu_mem_gib) for each in asked] == [(1, 24.0)]
+
+
+# --- arrays ---
+
+
+def test_an_array_goes_by_its_name(rota, daemon, service):
+    code, out, _ = rota("submit", "--array", "0-2", "--name", "sweep", "--", "true")
+    assert (code, out) == (0, "@1\n")
+    assert rota("show", "sweep")[1] == rota("show", "@1")[1]
+    assert json.loads(rota("show", "sweep[2]", "-o", "json")[1])["id"] == "3"
+    code, _, err = rota("when", "sweep")
+    assert (code, err) == (2, "error: sweep is an array: name one of its jobs, such as sweep[0]\n")
+    assert "there is no job 'sweep[7]': see `rota show @1`" in rota("show", "sweep[7]")[2]
+    rota("submit", "--array", "5", "--name", "sweep", "--", "true")
+    assert "4 jobs are called 'sweep': give one of the ids @1, @4" in rota("show", "sweep")[2]
+    rota("cancel", "@4")
+    assert rota("cancel", "sweep")[2] == "array @1: 3 cancelled\n"
+
+
+def test_secrets_are_named(rota, daemon, service):
+    words = ("--secret", "A", "--secret", "file:B", "--dry-run", "-o", "json")
+    code, out, _ = rota("submit", *words, "--", "true")
+    assert (code, json.loads(out)[0]["secrets"]) == (0, ["A", "file:B"])
+
+
 # --- top -----------------------------------------------------------------------------------------
 
 
@@ -451,6 +486,7 @@ def test_a_shell_wants_a_terminal(rota, daemon, service):
         (["--gpus", "inf"], "inf is not a finite number"),
         (["--gpus", "nan"], "nan is not a finite number"),
         (["--time", "soon"], "--time is 'soon': give seconds or a time such as 90m"),
+        (["--gpu-mem-gib", "10", "--slurm", "."], "Slurm does not tell how much memory its GPUs"),
     ],
 )
 @pytest.mark.parametrize("command", ["why", "when"])

@@ -1,13 +1,17 @@
 """Budgets by month on a living cluster: time enters by the journal, and months outlive a daemon."""
 
 import pytest
+from msgspec import structs
 
 from rota.core.admission import BudgetUse
+from rota.core.errors import InputError, OptionError
 from rota.core.findings import AuditFacts, find
 from rota.core.jobs import HELD
 from rota.daemon.budgets import BudgetWatch
-from rota.daemon.settings import Scheduling
-from rota.server import dated
+from rota.daemon.settings import Permissions, Queue, Scheduling, Settings
+from rota.server import dated, declared
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 from scripted import Power, Script, ScriptedWorld, drive, job_file, make_loop
 
 # 18 GPU-seconds; the month ends at second 120
@@ -127,3 +131,28 @@ def test_an_audit_names_budgets_that_are_nearly_used():
     (found,) = find(AuditFacts(budgets=uses))
     assert (found.kind, found.subject) == ("budget", "ann")
     assert "user 'ann' has used 0.025 of 0.0277778 GPU-hours of its budget (90%)" in found.text
+
+
+def test_a_budget_of_a_queue_that_is_not_declared_is_a_mistake(caplog):
+    wrong = Settings(admission="budget:of=visoin:10", queues=(Queue("vision"), Queue("nlp")))
+    with pytest.raises(InputError, match="unknown queue 'visoin': did you mean 'vision'"):
+        declared(wrong)
+    declared(structs.replace(wrong, permissions=Permissions(undeclared_queues=True)))
+    declared(structs.replace(wrong, admission="budget:of=vision:10"))
+    declared(structs.replace(wrong, admission="budget:of=ann:10,by=user"))
+    declared(structs.replace(wrong, queues=()))  # any queue may come
+
+
+def test_a_budget_of_a_queue_without_jobs(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s,vc\na,0,1,5,vision\n")
+
+    def notes(admission):
+        config = RunConfig(trace=str(trace), cluster="1x4", policy="fifo", admission=admission)
+        return simulate(config).notes
+
+    with pytest.raises(OptionError, match="there is no queue 'visoin': did you mean 'vision'"):
+        notes("budget:of=visoin:10")
+    (note,) = notes("budget:of=robots:10/vision:5")
+    assert "no job is of robots, so it holds nobody; there are vision" in note
+    assert notes("budget:of=vision:10") == notes("budget:of=ann:10,by=user") == []

@@ -5,17 +5,28 @@ import json
 import msgspec
 import polars as pl
 import pytest
+from click.testing import CliRunner
+from msgspec import structs
 
+from rota.cli.export import _write_folder
+from rota.cli.usage import usage
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec
-from rota.daemon.export import Export, ExportCut, counts_of, export_stored, write_export
+from rota.daemon.export import (
+    Export,
+    ExportCut,
+    ExportedJob,
+    counts_of,
+    export_stored,
+    write_export,
+)
 from rota.daemon.settings import Queue, Scheduling
 from rota.daemon.store import StoredJob
 from rota.jobfile.model import GpuRange
 from rota.live.inputs import Reconfigured, Submitted
 from rota.live.mailbox import PendingCall
 from rota.traces.cluster import parse_cluster
-from rota.traces.read import read_workload
+from rota.traces.read import read_trace, read_workload
 from scripted import ScriptedWorld, job_file, make_loop
 
 WORK_S = {"1": 3.0, "2": 2.0, "3": 1.0, "4": 1.0}
@@ -125,6 +136,39 @@ def test_the_workload_says_what_csv_can_hold(three, tmp_path):
     assert not (tmp_path / "run" / "cluster.yaml").exists()
 
 
+def test_its_log_says_what_the_jobs_were_for_and_sacct_their_limits(three, tmp_path):
+    export = exported(three)
+    written(export, tmp_path / "run")
+    jobs = read_trace(tmp_path / "run", "rota-log").jobs
+    assert jobs["name", "group", "model"].rows()[:2] == [("one", "", ""), ("", "g", "resnet")]
+    made = structs.replace(
+        export.made,
+        jobs=[
+            ExportedJob(1, "me", structs.replace(export.made.jobs[0].file, time_limit="90s")),
+            *export.made.jobs[1:],
+        ],
+    )
+    _write_folder(structs.replace(export, made=made), tmp_path / "out", force=False, sacct=True)
+    head, *rows = [row.split("|") for row in (tmp_path / "out/sacct.txt").read_text().splitlines()]
+    found = [(dict(zip(head, row, strict=True))) for row in rows]
+    assert [(row["JobName"], row["TimelimitRaw"]) for row in found] == [
+        ("one", "2"), ("2", "UNLIMITED"), ("3", "UNLIMITED"),
+    ]  # fmt: skip
+
+
+def test_usage_asks_the_daemon_where_no_log_is_named(three, monkeypatch):
+    asked = []
+    export = exported(three)
+    monkeypatch.setattr("rota.cli.export.download", lambda *whom: asked.append(whom) or export)
+    words = ["--server", "http://127.0.0.1:1", "--by", "group", "-o", "csv"]
+    result = CliRunner().invoke(usage, words)
+    assert result.exit_code == 0, result.output
+    assert asked == [("http://127.0.0.1:1", None)]
+    assert [line.split(",")[:2] for line in result.stdout.splitlines()] == [
+        ["group", "jobs"], ["(none)", "2"], ["g", "1"],
+    ]  # fmt: skip
+
+
 def test_fragments_are_measured_by_what_was_asked_for(three, tmp_path):
     _, manifest = written(exported(three), tmp_path / "run")
     summary = json.loads((tmp_path / "run/summary.json").read_text())
@@ -140,7 +184,7 @@ def test_fragments_are_measured_by_what_was_asked_for(three, tmp_path):
 def test_jobs_that_never_ran_or_did_not_finish_are_told(tmp_path):
     loop = run(tmp_path, job_file(1), job_file(4, hold=True), job_file(1, depends_on=("2",)))
     notes, _ = written(exported(loop), tmp_path / "run")
-    assert notes == ["2 jobs never ran: they are not in workload.csv"]
+    assert notes == ["2 jobs never ran: left out of workload.csv"]
     assert [spec.id for spec, _ in read_workload(str(tmp_path / "run/workload.csv"))] == ["1"]
 
 

@@ -15,7 +15,7 @@ from rota.daemon import store as store_module
 from rota.daemon import tables
 from rota.daemon.database import SqliteFile
 from rota.daemon.seal import Seal
-from rota.daemon.store import Store, StoredJob, UsedKey
+from rota.daemon.store import Store, StoredJob, UsedKey, counters_of
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import Batch, JobRequest, Reconfigured, Submitted
@@ -248,6 +248,52 @@ def test_another_store_in_the_same_place_is_refused(tmp_path):
     with pytest.raises(InputError, match="another store than the one that gave numbers to 3 jobs"):
         store.seal(tmp_path / "rota.seal")
     store.close()
+
+
+def test_who_only_looks_at_a_store_knows_how_far_it_had_come(any_store, tmp_path):
+    """As a daemon that stands by does: it never led, and notices that the store went back."""
+    store, seal = any_store, Seal(tmp_path / "rota.seal")
+    engine = store._engine
+    assert seal.witness(counters_of(engine)) == ""
+    with_jobs(store, 2)
+    assert seal.witness(counters_of(engine)) == ""
+    seen = seal.read()
+    assert (seen.journal, seen.jobs, seen.audit) == (2, 2, 2)
+    assert seen == counters_of(engine)
+    with store.writing() as connection:  # an older copy takes its place
+        for table in (tables.journal, tables.jobs, tables.audit):
+            connection.execute(sa.delete(table))
+    assert "missing: 2 of 2 jobs, 2 of 2 batches" in seal.witness(counters_of(engine))
+    assert seal.read() == seen  # it is still known
+    seal.close()
+    store = again(store)
+    with pytest.raises(InputError, match="went back in time: missing: 2 of 2 jobs"):
+        store.seal(tmp_path / "rota.seal")
+    store.close()
+
+
+def test_who_looks_keeps_its_own_clocks_and_writes_only_news(store, tmp_path, monkeypatch):
+    path = tmp_path / "rota.seal"
+    store.seal(path)
+    with_jobs(store, 1)
+    seal = Seal(path)
+    before = seal.read()
+    assert before.boot
+    store._seal = None  # from now on another daemon writes
+    with_jobs(store, 1)
+    assert seal.witness(counters_of(store._engine)) == ""
+    after = seal.read()
+    assert after.jobs == 2
+    assert (after.reached_s, after.boot, after.up_s) == (
+        before.reached_s, before.boot, before.up_s,
+    )  # fmt: skip
+    monkeypatch.setattr(seal, "write", None)
+    assert seal.witness(counters_of(store._engine)) == ""
+    seal.close()
+
+
+def test_a_store_that_is_not_there_yet_has_no_counters(tmp_path):
+    assert counters_of(SqliteFile(tmp_path / "new.db", durable=False).engine) is None
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", '{"store": 3}'])

@@ -13,7 +13,9 @@ from rota.live.driver import Capabilities, RunStatus
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.inputs import Reconfigured
 
-POLICIES = ["fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min"]
+POLICIES = [
+    "fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min", "yarn-cs",
+]  # fmt: skip
 
 
 class StoppedClock:
@@ -127,6 +129,17 @@ def test_less_gpu_memory_is_offered(running, alice):
         state(daemon, alice, "2", "RUNNING")
         full = daemon.why_new(ask(1), alice, runs=3)  # no compute is left, either
         assert (full.reason, full.remedy.kind) == ("capacity", "wait")
+        daemon.loop.driver.let_go()
+
+
+@pytest.mark.parametrize(("sharing", "free"), [("exclusive", 1.0), ("fraction", 1.5)])
+def test_the_rest_of_a_gpu_for_one_job_is_not_free(running, alice, sharing, free):
+    node = NodeSpec("n0", 2, sharing=sharing)
+    with running(nodes=(), driver=Slow(), policy="fifo-skip") as daemon:
+        daemon._do(lambda: ([Reconfigured(nodes=(node,), by="join")], lambda: None))
+        daemon.submit([JobFile(run="true", resources=Resources(gpus=0.5))], alice)
+        state(daemon, alice, "1", "RUNNING")
+        assert [(each.free_gpus, each.jobs) for each in daemon.nodes()] == [(free, ["1"])]
         daemon.loop.driver.let_go()
 
 

@@ -112,7 +112,7 @@ def test_when_a_dependency_fails_the_whole_chain_is_rejected():
     assert phases(made) == {"a": "FAILED", "b": "REJECTED", "c": "REJECTED", "d": "DONE"}
     assert by_name(made)["c"].end_s == 10.0
     told = [text for text in made.log.texts.values() if "depends" in text]
-    assert told == [f"depends on job {name}, which did not finish" for name in "ab"]
+    assert told == [f"depends on job {name}, which did not succeed" for name in "ab"]
     assert made.view.active == {}
 
 

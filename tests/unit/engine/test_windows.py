@@ -166,6 +166,16 @@ def test_a_pool_shrinks(tmp_path):
     assert found.jobs["wait_s"].to_list() == [0, 0, 40, 0]
 
 
+def test_who_waits_for_ever_is_told_why(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,8,5\nb,1,4,5\n")
+    given = RunConfig(
+        trace=str(trace), cluster="2x4", policy="fifo-skip", maintenance=("nodes=n0,start=1h",)
+    )
+    (warning,) = simulate(given).warnings
+    assert warning.startswith("1 job still waits for a maintenance or reservation that has no end")
+
+
 def test_auto_keeps_to_them():
     jobs = [Item(i, 4, 5, estimate_s=5) for i in range(6)]
     scenario = Scenario(tuple(jobs), (4,), "consolidate", windows=(Span(12, 30, (0,)),))

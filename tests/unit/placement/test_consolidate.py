@@ -182,8 +182,9 @@ def test_a_request_that_failed_can_only_fit_where_something_changed(maker):
 
 
 def test_what_was_found_out_about_a_label_holds_until_its_own_nodes_change(maker):
-    placement = consolidate(cluster((4, {"labels": ("a",)}), (4, {"labels": ("b",)})))
-    one, other = maker.shape(4, labels=("a",)), maker.shape(4, labels=("b",))
+    nodes = [(4, {"labels": (label,), "cpus": 8}) for label in "ab"]
+    placement = consolidate(cluster(*nodes))
+    one, other = (maker.shape(4, labels=(label,), cpus=2) for label in "ab")
     asked = []
     placement.feasible = lambda shape, room: asked.append(shape) or True
     assert placement.fits(one)
@@ -197,3 +198,36 @@ def test_what_was_found_out_about_a_label_holds_until_its_own_nodes_change(maker
     placement.set_node(placement.topology.nodes[0], up=False)
     assert placement.fits(one)
     assert asked == [one, other, other, one]
+
+
+def test_nobody_searches_for_whole_gpus_of_labelled_nodes(maker):
+    """Nodes that are alike are counted: also over several of them, and when some go down."""
+    nodes = [(4, {"labels": (label,)}) for label in "aabb"]
+    placement = consolidate(cluster(*nodes))
+    placement.feasible = None
+    one, two = maker.shape(3, labels=("a",)), maker.shape(6, labels=("a",))
+    assert placement.fits(one)
+    assert placement.fits(two)
+    job = maker.start(placement, two)
+    assert where(placement.topology, job.allocation) == {"a": 4, "b": 2}
+    assert not placement.fits(one)
+    assert not placement.fits(two)
+    assert placement.fits(maker.shape(8, labels=("b",)))
+    placement.set_node(placement.topology.nodes[3], up=False)
+    assert not placement.fits(maker.shape(8, labels=("b",)))
+    assert placement.walk(two, [job])
+    assert placement.victims() == [job]
+    placement.give(job, job.allocation)
+    assert placement.fits(two)
+
+
+def test_it_is_known_when_nothing_has_changed_for_a_label(maker):
+    placement = consolidate(cluster(*((4, {"labels": (label,)}) for label in "ab")))
+    alike = placement.only_nodes(maker.shape(4, labels=("a",)))
+    before = alike.changes
+    maker.start(placement, 2, labels=("b",))
+    assert alike.changes == before
+    assert placement.only_nodes(maker.shape(1)) is None  # of both
+    assert placement.only_nodes(maker.shape(0.5, labels=("a",))) is None  # a part of a GPU
+    placement.set_node(placement.topology.nodes[0], up=False)
+    assert alike.changes != before

@@ -116,7 +116,21 @@ def test_easy_reserves_for_the_head_of_every_partition():
     assert began["short"] == 130  # ends in time
 
 
-def test_easy_looks_only_at_partitions_where_something_has_happened(monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """Whom `easy` tries to start."""
+    found = []
+    start = Backfill.start
+
+    def watched(turn, one):
+        found.append(one.id)
+        return start(turn, one)
+
+    monkeypatch.setattr(Backfill, "start", watched)
+    return found
+
+
+def test_easy_looks_only_at_partitions_where_something_has_happened(asked):
     """An end in one partition is no news for those who wait in the other."""
     jobs = [
         job("main-runs", 8, 1_000, ("main",)),
@@ -126,14 +140,6 @@ def test_easy_looks_only_at_partitions_where_something_has_happened(monkeypatch)
         job("debug-head", 8, 100, ("debug",), at=3),
         job("debug-next", 8, 10, ("debug",), at=4),
     ]
-    asked = []
-    start = Backfill.start
-
-    def watched(turn, one):
-        asked.append(one.id)
-        return start(turn, one)
-
-    monkeypatch.setattr(Backfill, "start", watched)
     policy = Easy()
     made = engine(policy, jobs, TWO, placement="consolidate")
     while made.view.now_s < 50:
@@ -143,6 +149,41 @@ def test_easy_looks_only_at_partitions_where_something_has_happened(monkeypatch)
     assert sorted(policy.reservations.values()) == [150, 1_000]  # the other head's promise holds
     made.run()
     assert starts(made)["main-next"] == 1_010
+
+
+def test_what_easy_starts_itself_is_no_news(asked):
+    """Who was looked at when it started need not be looked at again because it did."""
+    jobs = [
+        job("main-runs", 4, 1_000, ("main",)),
+        job("main-head", 8, 10, ("main",), at=1),
+        job("main-next", 8, 10, ("main",), at=2),
+        job("main-short", 4, 100, ("main",), at=3),  # starts beside the promise
+        job("debug", 1, 10, ("debug",), at=4),
+    ]
+    policy = Easy()
+    made = engine(policy, jobs, TWO, placement="consolidate")
+    while made.view.now_s < 4:
+        asked.clear()
+        made.advance()
+    assert asked == ["debug"]
+    assert list(policy.reservations.values()) == [1_000]
+
+
+def test_who_was_held_back_by_a_promise_is_looked_at_when_somebody_takes_that_place():
+    """`long` would go to the head's node, until `short` has taken what is free there."""
+    nodes = [NodeSpec(name, 8, labels=("main",)) for name in "xy"] + TWO[1:]
+    jobs = [
+        job("on-x", 5, 100, ("main",)),
+        job("on-y", 4, 1_000, ("main",)),
+        job("head", 8, 10, ("main",), at=1),
+        job("long", 2, 500, ("main",), at=2),
+        job("short", 3, 50, ("main",), at=3),
+        job("elsewhere", 1, 1, ("debug",), at=4),  # the next event, wherever it is
+    ]
+    began = starts(run(Easy(), jobs, nodes, placement="consolidate"))
+    assert began["short"] == 3
+    assert began["long"] == 4
+    assert began["head"] == 100
 
 
 def test_easy_promises_nothing_to_who_waits_behind_a_competitor():

@@ -9,11 +9,13 @@ import pytest
 
 import rota
 from rota.core.errors import InputError, OutputError
+from rota.core.unfinished import clear_abandoned
 from rota.study.folder import OutputFolder
 from rota.study.inputs import find_inputs, located
 from rota.study.output import hash_log, read_manifest, write_run
 from rota.study.rerun import rerun
 from rota.study.run import simulate
+from rota.traces.sources import replacing
 
 FILES = {"jobs.csv", "summary.json", "events.parquet", "manifest.json"}
 
@@ -261,3 +263,33 @@ def test_the_hash_of_a_log_does_not_depend_on_how_many_texts_are_hashed_at_a_tim
     for some in (1, 2, 3, 65_536):
         monkeypatch.setattr("rota.study.output.TEXTS", some)
         assert hash_log(log) == digest.hexdigest()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_a_killed_process_left_goes_with_the_next(tmp_path, there):
+    target = tmp_path / "out"
+    if there:
+        target.mkdir()
+    place = target if there else tmp_path
+    with OutputFolder(target) as working:  # somebody is at it
+        left = place / ".out.4711.part"
+        left.mkdir()
+        (left / "jobs.csv").write_text("half")
+        other = place / ".others.4711.part"
+        other.mkdir()
+        (tmp_path / "out[1]").mkdir()  # names are no patterns
+        OutputFolder(target, force=True)
+        assert not left.exists()
+        assert working.path.is_dir()
+        assert other.is_dir()
+        (working.path / "jobs.csv").write_text("whole")
+    assert (target / "jobs.csv").read_text() == "whole"
+    assert {path.name for path in place.iterdir()} >= {other.name}
+
+
+def test_a_file_that_a_killed_process_left_goes_with_the_next(tmp_path):
+    (tmp_path / ".jobs.csv.4711.part").write_text("half")
+    with replacing(tmp_path / "jobs.csv") as part:
+        part.write_text("whole")
+        clear_abandoned(tmp_path / "jobs.csv")  # does not take it for one that was left
+    assert names(tmp_path) == {"jobs.csv"}

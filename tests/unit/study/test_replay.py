@@ -144,6 +144,15 @@ def test_what_the_machines_cannot_run_is_told(log):
     assert any("was rejected (and 1 more)" in text for text in answer.warnings)
 
 
+def test_who_waits_for_a_maintenance_without_an_end_is_not_refused(log):
+    answer = run(log, changes=ReplayChanges(maintenance=("nodes=n[1-2],start=0",)))
+    rows = answer.table.filter(pl.col("by") == "all").select("role", "refused", "waiting")
+    assert {role: rest for role, *rest in rows.rows()}["what-if"] == [0, 3]
+    assert any("3 jobs still wait for a maintenance or reser" in text for text in answer.warnings)
+    assert "jobs that wait for a maintenance or reservation without an end" in html(answer)
+    assert "without an end" not in html(run(log, "as-it-was"))
+
+
 def test_a_trace_without_a_schedule_is_refused(log):
     (log / "jobs.txt").write_text("job_id,submit_s,num_gpus,duration_s\n1,0,1,1\n")
     with pytest.raises(OptionError, match="format 'csv' has no list of nodes"):

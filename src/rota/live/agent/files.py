@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import stat
 import threading
 import time
@@ -86,7 +85,7 @@ class SentFiles:
         manifest.check()
         top = self._root.jobs / folder_name(job)
         top.mkdir(PRIVATE, exist_ok=True)
-        new = top / f".new-{secrets.token_hex(8)}"
+        new = self._root.unfinished()
         new.mkdir(PRIVATE)
         try:
             for file in manifest.files:

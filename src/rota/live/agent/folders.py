@@ -40,6 +40,7 @@ JOBS_KEPT = 10_000  # in `forgotten`
 PRIVATE = 0o700
 LEASE_WIDTH = 24
 LONGEST_NAME = 100
+GONE, NEW = ".gone-", ".new-"  # in the folder of jobs: to be removed, not complete yet
 SEEN, TEMPORARY = "job", "temporary"  # in the folder of a part: what the job may see of it
 
 Owner: TypeAlias = tuple[int, int]
@@ -80,6 +81,7 @@ class AgentFolder:
             self._hold()
             self.agent, self.session = self._count_start()
             self.jobs_id = self._name_jobs()
+            self._clear_jobs()
             if not self.wake.exists():
                 os.mkfifo(self.wake, 0o600)
         except OSError as error:
@@ -123,6 +125,16 @@ class AgentFolder:
         with contextlib.suppress(FileExistsError), path.open("x") as file:
             file.write(secrets.token_hex(8))
         return path.read_text()
+
+    def unfinished(self) -> Path:
+        """A name for a folder that is to become one of a job; agents may share the place."""
+        return self.jobs / f"{NEW}{self.agent}-{secrets.token_hex(8)}"
+
+    def _clear_jobs(self) -> None:
+        """Remove what an earlier session did not complete, and what nobody sees any more."""
+        for path in self.jobs.iterdir():
+            if path.name.startswith((GONE, f"{NEW}{self.agent}-")):
+                threading.Thread(target=remove, args=(path,), daemon=True).start()
 
     # --- the lease ----------------------------------------------------------------------------
 
@@ -215,7 +227,7 @@ class AgentFolder:
     def discard(self, job: str) -> None:
         """Remove the folder of a job: at once from sight, and then all of it in the background."""
         folder = self.jobs / folder_name(job)
-        gone = self.jobs / f".gone-{secrets.token_hex(8)}"
+        gone = self.jobs / f"{GONE}{secrets.token_hex(8)}"
         with contextlib.suppress(OSError):
             folder.rename(gone)
             threading.Thread(target=remove, args=(gone,), daemon=True).start()

@@ -16,7 +16,7 @@ new month, so no month exceeds its budget. `start` is the date of second 0; a da
 GPU-hours are those of progress, as in the column `service_gpu_s` of `jobs.csv`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Literal
@@ -99,6 +99,10 @@ class Budget(Admission):
                 f"admission 'budget': start={self.params.start}: write a date, e.g. 2026-03-01"
             ) from error
         return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    def queues(self) -> Collection[str]:
+        """Those with a budget."""
+        return self._budgets if self.params.by == "queue" else ()
 
     def _payers(self, job: Job, view: View) -> Iterator[tuple[str, float]]:
         """Who has a budget for it, in GPU-seconds: the tenant and its ancestors, or one other."""

@@ -2,10 +2,11 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
-from heapq import merge
+from heapq import heapify, heappop, heapreplace
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.view import arrival
 
 Arrival = tuple[float, int]
 """When a job was submitted, and its number."""
@@ -30,9 +31,9 @@ class ShapeQueue:
         """The oldest one."""
         return self._jobs[self.arrivals[0]]
 
-    def __iter__(self) -> Iterator[tuple[Arrival, Job]]:
-        """In order of arrival."""
-        return ((at, self._jobs[at]) for at in self.arrivals)
+    def at(self, at: Arrival) -> Job:
+        """The one that came then."""
+        return self._jobs[at]
 
     def add(self, job: Job, needs_s: float) -> None:
         """It waits."""
@@ -67,4 +68,13 @@ class ShapeQueue:
 
 def in_order(queues: Iterable[ShapeQueue]) -> Iterator[Job]:
     """The jobs of all these in order of arrival."""
-    return (job for _, job in merge(*queues))
+    turns = [(queue.arrivals[0], queue) for queue in queues if queue.arrivals]
+    heapify(turns)
+    while turns:
+        at, queue = turns[0]
+        yield queue.at(at)
+        following = queue.after(at)
+        if following is None:
+            heappop(turns)
+        else:
+            heapreplace(turns, (arrival(following), queue))

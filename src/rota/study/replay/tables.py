@@ -8,8 +8,9 @@
   those of its own nodes. A schedule on more machines has a larger whole.
 
 Only jobs that ran in the log are counted, under every schedule the same ones. A job that a schedule
-could not run has no wait and no JCT there, but is counted in `refused`. Jobs that are added
-(`also`) have rows of their own, in the schedules that have them.
+could not run has no wait and no JCT there, but is counted in `refused`, or in `waiting` if it waits
+for a maintenance or reservation without an end. Jobs that are added (`also`) have rows of their
+own, in the schedules that have them.
 
 Changes are against the model of today, a simulation of the same jobs without the change. They count
 as `better` or `worse` only where they are larger than the error of the model in the same place,
@@ -34,7 +35,7 @@ from rota.traces.imported import Imported
 
 BY = ("user", "tenant", "partition", "size")
 MEASURES = ("jobs", "refused", "mean_wait_s", "p50_wait_s", "p95_wait_s", "mean_jct_s", "gpu_h",
-            "use")  # fmt: skip
+            "use", "waiting")  # fmt: skip
 CHANGED = ("mean_wait_s", "p95_wait_s", "mean_jct_s")
 """Measures of which there is a change against the model."""
 OBSERVED, MODEL, POLICY, WHAT_IF = "observed", "model", "policy", "what-if"
@@ -192,7 +193,7 @@ def _against_model(
         columns["model_error_s"].append(
             model["mean_wait_s"] - seen["mean_wait_s"] if known else None
         )
-        same = row["refused"] == model.get("refused")
+        same = unserved(row) == unserved(model)
         found = effect(row["mean_wait_s"], *waits, same_jobs=same) if compared else ""
         columns["effect"].append(found if trusted or not found else UNTRUSTED)
     floats = [_change(key) for key in CHANGED] + ["model_error_s"]
@@ -204,13 +205,18 @@ def _change(key: str) -> str:
     return key.removesuffix("_s") + "_change_s"
 
 
+def unserved(row: Mapping[str, Any]) -> int:
+    """Jobs of the log that have no wait in this row: means are of the others."""
+    return int(row.get("refused", 0)) + int(row.get("waiting", 0))
+
+
 def log_end_s(imported: Imported) -> float:
     """The end of the log; jobs come from 0 on."""
     return imported.until_s or 1.0
 
 
 def _measured(schedule: Schedule, until_s: float) -> pl.DataFrame:
-    """`job`, `wait_s`, `jct_s`, `gpu_s` (all) and `inside_s` (until the end of the log)."""
+    """`job`, `wait_s`, `jct_s`, `gpu_s` (all), `inside_s` (until the log ends), `kept_out`."""
     jobs = schedule.jobs
     numbers = schedule.numbers
     return pl.DataFrame(
@@ -220,6 +226,7 @@ def _measured(schedule: Schedule, until_s: float) -> pl.DataFrame:
             "jct_s": jobs["jct_s"],
             "gpu_s": jobs["service_gpu_s"],
             "inside_s": _inside(schedule.log, until_s),
+            "kept_out": read_history(schedule.log).kept_out,
         },
         schema_overrides={"job": pl.Int64},
     )
@@ -241,7 +248,8 @@ def _folded(table: pl.DataFrame, key: pl.Expr, whole: float) -> pl.DataFrame:
         table.group_by(key.alias("group"), maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("jobs"),
-            wait.null_count().cast(pl.Int64).alias("refused"),
+            (wait.is_null() & ~pl.col("kept_out")).sum().cast(pl.Int64).alias("refused"),
+            (wait.is_null() & pl.col("kept_out")).sum().cast(pl.Int64).alias("waiting"),
             ended.mean().alias("mean_wait_s"),
             ended.quantile(0.5, "linear").alias("p50_wait_s"),
             ended.quantile(0.95, "linear").alias("p95_wait_s"),

@@ -43,7 +43,7 @@ class ChronusParams(Common, frozen=True):
     unit: float = 60.0
 
 
-class Chronus(Reader):
+class ChronusFile(Reader):
     """Reads the job file."""
 
     name = "chronus"
@@ -61,7 +61,7 @@ class Chronus(Reader):
         return import_rows(path, _jobs(table, params.unit), params, quality, rest=rest)
 
 
-FORMAT = Chronus()
+FORMAT = ChronusFile()
 
 
 def _jobs(table: "pl.DataFrame", unit_s: float) -> "pl.DataFrame":

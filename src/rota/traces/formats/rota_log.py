@@ -49,6 +49,7 @@ ENDS = {
 }
 PLACED = (Record.START, Record.MOVE)
 LIFE = (Record.SUBMIT, Record.TASK, *PLACED, *ENDS)
+SAID = ("name", "group", "model")  # keys of a job file that say for what it is
 _RUN = "rota_run"
 
 
@@ -89,13 +90,13 @@ class RotaLog(Reader):
         if not jobs:
             raise TraceError(f"{path}: holds no jobs: nothing was submitted")
         quality = Quality(rows=len(jobs))
-        users = {str(entry[0]): str(entry[1]) for entry in made.jobs if len(entry) > 1}
+        owners = {str(entry[0]): entry[1:] for entry in made.jobs if len(entry) > 1}
         end_s = float(log.time_s.max(initial=0.0))
-        rows = [_row(job, end_s, users) for job in jobs]
+        rows = [_row(job, end_s, owners.get(job.name, [""])) for job in jobs]
         schema = {
             "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
-            "duration_s": pl.Float64, "vc": pl.String, "user": pl.String, "_status": pl.String,
-            "_cut": pl.Boolean,
+            "duration_s": pl.Float64, "vc": pl.String, "user": pl.String,
+            **dict.fromkeys(SAID, pl.String), "_status": pl.String, "_cut": pl.Boolean,
         }  # fmt: skip
         frame = pl.DataFrame(rows, schema=schema, orient="row")
         cluster = tuple(made.nodes) or _nodes(log)
@@ -243,8 +244,10 @@ def _together(seen: list[Seen]) -> list[Seen]:
     return [Seen(0, min(one.start_s for one in seen), end_s, state=state)]
 
 
-def _row(job: _LoggedJob, end_s: float, users: Mapping[str, str]) -> tuple[Any, ...]:
+def _row(job: _LoggedJob, end_s: float, owner: Sequence[Any]) -> tuple[Any, ...]:
+    """`owner`: who submitted it, and the job file, if the log is of a daemon."""
     spans = [(one.end_s if one.end_s is not None else end_s) - one.start_s for one in job.seen]
+    said = owner[1] if len(owner) > 1 and isinstance(owner[1], dict) else {}
     goes_on = bool(job.seen) and job.seen[-1].state in (RUNNING, PREEMPTED, NODE_FAIL)
     return (
         job.name,
@@ -252,7 +255,8 @@ def _row(job: _LoggedJob, end_s: float, users: Mapping[str, str]) -> tuple[Any, 
         job.gpus,
         sum(spans) if spans else None,
         job.tenant,
-        users.get(job.name, ""),
+        str(owner[0]),
+        *(str(said.get(key, "")) for key in SAID),
         job.seen[-1].state if job.seen else "",
         goes_on,
     )

@@ -26,6 +26,7 @@ from rota.core.errors import InputError, OutputError, TraceError
 from rota.core.sensitivity import Sensitivity
 from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec
+from rota.core.unfinished import claim, clear_abandoned, release, unfinished
 from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.imported import Imported, SiteQueues
@@ -83,9 +84,11 @@ def save(imported: Imported, folder: str | Path, *, source: str = "", force: boo
             f"{folder}: is there already: choose another name"
             + ("; it holds no trace, so --force does not replace it" if force else " or --force")
         )
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    clear_abandoned(folder)
+    part, held = unfinished(folder), -1
     try:
         part.mkdir()
+        held = claim(part)
         imported.jobs.write_parquet(part / "jobs.parquet")
         imported.observed.frame.write_parquet(part / "observed.parquet")
         imported.events.write_parquet(part / "events.parquet")
@@ -99,6 +102,7 @@ def save(imported: Imported, folder: str | Path, *, source: str = "", force: boo
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        release(held)
     return folder
 
 

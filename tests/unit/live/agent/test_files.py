@@ -1,5 +1,6 @@
 """Files of jobs on a machine: whole folders only, plain files only, the job's own only."""
 
+import contextlib
 import os
 from hashlib import sha256
 
@@ -9,6 +10,7 @@ import pytest
 from agents_net import eventually
 from rota.core.errors import ClusterError, InputError, NotFoundError
 from rota.core.manifest import FileEntry, FileManifest
+from rota.daemon.secrets import SecretStore
 from rota.daemon.uploads import KEPT_S, UploadStore
 from rota.live.agent.files import SentFiles, list_files, read_file
 from rota.live.agent.folders import AgentFolder
@@ -24,7 +26,8 @@ SENT = FileManifest((FileEntry("sub/x", 5, (HELLO,), executable=True), FileEntry
 def root(tmp_path):
     made = AgentFolder(tmp_path / "agent")
     yield made
-    made.close()
+    with contextlib.suppress(OSError):
+        made.close()
 
 
 @pytest.fixture
@@ -93,6 +96,34 @@ def test_pieces_that_nobody_needs_go_after_a_while(uploads, tmp_path):
     assert uploads.prune([]) == 2
     with pytest.raises(NotFoundError, match="are gone"):
         uploads.read(upload, HELLO)
+
+
+def test_what_was_half_written_goes_with_the_next_start(tmp_path, root, uploads):
+    upload = sent(uploads)
+    home = tmp_path / "uploads" / upload[:32]
+    before = sorted(home.iterdir())
+    (home / ".0123456789abcdef").write_text("half")
+    UploadStore(tmp_path / "uploads")
+    assert sorted(home.iterdir()) == before
+
+    vault = SecretStore(tmp_path / "secrets", tmp_path / "secrets.key")
+    vault.set("KEY", "value", ANN)
+    kept = sorted((tmp_path / "secrets").rglob("*"))
+    (kept[0] / ".0123456789abcdef").write_text("half")
+    (tmp_path / "secrets" / ".0123456789abcdef").mkdir()
+    vault = SecretStore(tmp_path / "secrets", tmp_path / "secrets.key")
+    assert sorted((tmp_path / "secrets").rglob("*")) == kept
+    assert [secret.name for secret in vault.all(ANN)] == ["KEY"]
+
+    half, gone, others = root.unfinished(), root.jobs / ".gone-1", root.jobs / ".new-other-1"
+    for folder in (half, gone, others):
+        folder.mkdir()
+        (folder / "file").write_text("half")
+    root.close()
+    again = AgentFolder(root.path)
+    eventually(lambda: not half.exists() and not gone.exists())
+    assert others.is_dir()  # agents may share the folder of jobs
+    again.close()
 
 
 def test_a_folder_appears_whole_and_is_made_once(root, uploads):

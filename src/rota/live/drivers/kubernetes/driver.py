@@ -29,6 +29,7 @@ from rota.live.drivers.kubernetes.nodes import (
     other_gpus,
     read_node,
 )
+from rota.live.drivers.kubernetes.notes import ObjectNotes
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import check
 from rota.live.drivers.kubernetes.queued import ORIGIN
@@ -91,7 +92,7 @@ class KubernetesDriver(Driver):
         self._carrier.free = self._free
         self.guests = GuestRuns(
             self.api, self._pods, store, self.options.scheduler_name, self.options.successor_s,
-            self.options.gpu_resource,
+            self.options.gpu_resource, ObjectNotes(self.api, self.options.note_after_s),
         )  # fmt: skip
         self.guests.free = self._free
         self.guests.lost = self._carrier.lost
@@ -99,6 +100,7 @@ class KubernetesDriver(Driver):
         self.queued = QueuedRuns(
             self.api, self._pods, store, self.options.queue_kinds, self.options.scheduler_name,
             self.options.gpu_resource, self._thread.wake,
+            ObjectNotes(self.api, self.options.note_after_s),
         )  # fmt: skip
         self.queued.free = self._free
         self.queued.lost = self._carrier.lost

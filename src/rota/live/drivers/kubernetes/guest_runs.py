@@ -42,7 +42,7 @@ from rota.live.drivers.kubernetes.manifest import FINALIZER, short
 from rota.live.drivers.kubernetes.notes import ObjectNotes
 from rota.live.drivers.kubernetes.runs import NODE_GONE, PodKey, judge, moment, started, timed
 from rota.live.drivers.orders import KILL, RUN, OrderedRun, OrderedRuns
-from rota.live.external import ExternalSource, ExternalWork, is_repeated, origin_of
+from rota.live.external import OVER, ExternalSource, ExternalWork, is_repeated, origin_of
 
 log = logging.getLogger("rota.kubernetes")
 DELETED = "its pod was deleted"
@@ -65,7 +65,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def __init__(
         self, api: KubeApi, pods: ObjectCache, store: str, scheduler: str, successor_s: float,
-        resource: str,
+        resource: str, notes: ObjectNotes,
     ) -> None:  # fmt: skip
         super().__init__()
         self._resource = resource  # what it hands out
@@ -77,7 +77,7 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         self._pods = pods
         self._store = short(store)
         self._scheduler = scheduler
-        self.notes = ObjectNotes(api)
+        self.notes = notes
         self._assigned: dict[str, set[str]] = {}  # by job: uids of its pods
         self._offered: dict[str, list[KubeObject]] = {}  # by key
         self._guests: dict[PodKey, tuple[str, ...]] = {}  # pods, and where they stand in the index
@@ -165,11 +165,12 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
 
     def explain(self, key: str, reason: str, text: str) -> None:
         """Tell why work that is assigned to no job waits."""
-        self._note(self._offered.get(key, []), reason, text)
+        self._note(self._offered.get(key, []), reason, text, urgent=True)
 
     def explain_job(self, job: str, reason: str, text: str) -> None:
         """Tell why the pods of a job wait."""
-        self._note([item for item in self._of_job(job) if waits(item)], reason, text)
+        pods = [item for item in self._of_job(job) if waits(item)]
+        self._note(pods, reason, text, urgent=reason == OVER)
 
     def forget_jobs(self, kept: Collection[str]) -> None:
         """Pods that are gone need not be known; those of a job that is over stay its own."""
@@ -181,9 +182,12 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
                     del self._assigned[job]
         self.notes.forget(there)
 
-    def _note(self, pods: Sequence[KubeObject], reason: str, text: str) -> None:
+    def _note(
+        self, pods: Sequence[KubeObject], reason: str, text: str, *, urgent: bool = False
+    ) -> None:
         for item in pods:
-            self.notes.tell("v1", "Pod", item, reason, text, partial(self._condition, item))
+            condition = partial(self._condition, item)
+            self.notes.tell("v1", "Pod", item, reason, text, condition, urgent=urgent)
 
     def _condition(self, item: KubeObject, told: Mapping[str, str]) -> None:
         condition = {**told, "type": "PodScheduled", "status": "False"}

@@ -25,3 +25,4 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     scheduler_name: str = ""  # pods of others with this `schedulerName` are jobs; empty: none are
     queue_kinds: tuple[str, ...] = ()  # objects with the label rota.dev/queue are jobs
     successor_s: float = 120.0  # so long a job waits for another pod in place of one that is gone
+    note_after_s: float = 10.0  # an object that waits so long is told why, on itself

@@ -39,9 +39,10 @@ from rota.live.drivers.kubernetes.queued import (
 )
 from rota.live.drivers.kubernetes.runs import NODE_GONE, PodKey, moment, started
 from rota.live.drivers.orders import KILL, RUN, OrderedRun, OrderedRuns
-from rota.live.external import ExternalSource, ExternalWork, origin_of
+from rota.live.external import OVER, ExternalSource, ExternalWork, origin_of
 
 log = logging.getLogger("rota.kubernetes")
+SUSPENDED = "it waits for its turn in Rota's queue"
 
 
 class QueuedRun(OrderedRun):
@@ -63,7 +64,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
 
     def __init__(
         self, api: KubeApi, pods: ObjectCache, store: str, kinds: Iterable[str], scheduler: str,
-        resource: str, changed: Callable[[], None],
+        resource: str, changed: Callable[[], None], notes: ObjectNotes,
     ) -> None:  # fmt: skip
         super().__init__()
         self.lost: set[str] = set()
@@ -76,7 +77,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         self._store = short(store)
         self._scheduler = scheduler
         self._resource = resource  # what is handed out
-        self.notes = ObjectNotes(api)
+        self.notes = notes
         self._assigned: dict[str, tuple[str, str]] = {}  # by uid: its job, and its kind
         self._offered: dict[str, tuple[QueuedKind, KubeObject]] = {}  # by uid
         self._jobs: dict[str, tuple[QueuedKind, PodKey, str]] = {}
@@ -182,13 +183,13 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         """Tell why an object that is assigned to no job waits."""
         found = self._offered.get(key)
         if found is not None:
-            self._tell(*found, reason, text)
+            self._tell(*found, reason, text, urgent=True)
 
     def explain_job(self, job: str, reason: str, text: str) -> None:
         """Tell why the object of a job waits."""
         found = self._of_job(job)
         if found is not None and found[0].suspended(found[1]):
-            self._tell(*found, reason, text)
+            self._tell(*found, reason, text, urgent=reason == OVER)
 
     def forget_jobs(self, kept: Collection[str]) -> None:
         """Objects that are gone need not be known; those of a job that is over stay its own."""
@@ -200,12 +201,15 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         self.notes.forget(there)
 
     def _tell(
-        self, kind: QueuedKind, item: KubeObject, reason: str, words: str, *, goes: bool = False
-    ) -> None:
+        self, kind: QueuedKind, item: KubeObject, reason: str, words: str, *, goes: bool = False,
+        urgent: bool = False,
+    ) -> None:  # fmt: skip
         condition = None
         if kind.conditions:
             condition = partial(self._condition, kind, item, goes=goes)
-        self.notes.tell(kind.api_version, kind.kind, item, reason, words, condition)
+        self.notes.tell(
+            kind.api_version, kind.kind, item, reason, words, condition, urgent=urgent or goes
+        )
 
     def _condition(
         self, kind: QueuedKind, item: KubeObject, told: Mapping[str, str], *, goes: bool
@@ -396,7 +400,7 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
             elif not annotation(item, TAKEN) and _active(kind, item):
                 body = kind.turned(item, off=True)
                 made = self._enter(kind, self._api.replace(kind.path_of(item), body))
-                self._tell(kind, made, "RotaSuspended", "it waits for its turn in Rota's queue")
+                self._tell(kind, made, "RotaSuspended", SUSPENDED, urgent=True)
 
     def _enter(self, kind: QueuedKind, item: KubeObject) -> KubeObject:
         about = part(item, "metadata")

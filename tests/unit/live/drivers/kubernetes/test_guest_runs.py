@@ -6,6 +6,7 @@ from rota.live.drivers.kubernetes.cache import key_of
 from rota.live.drivers.kubernetes.guest_runs import GuestRuns
 from rota.live.drivers.kubernetes.guests import TAKEN, TAKEN_RUN
 from rota.live.drivers.kubernetes.manifest import short
+from rota.live.drivers.kubernetes.notes import ObjectNotes
 
 
 class Pods:
@@ -29,7 +30,7 @@ def pod(**annotations):
 
 def test_a_pod_that_is_taken_while_another_thread_looks_at_it_stays_taken():
     pods = Pods()
-    runs = GuestRuns(None, pods, "store", "rota", 1.0, "nvidia.com/gpu")
+    runs = GuestRuns(None, pods, "store", "rota", 1.0, "nvidia.com/gpu", ObjectNotes(None, 0.0))
     fresh, taken = pod(), pod(**{TAKEN: short("store"), TAKEN_RUN: "7.1"})
     key = key_of(fresh)
 

@@ -1,0 +1,1 @@
+"""The simulator of Chronus (SoCC 2021)."""
