@@ -42,13 +42,13 @@ class FilmPart(NamedTuple):
 
     gpu: int
     number: int = 0
-    count: int = 1
+    among: int = 1
 
     def box(self, corner: tuple[float, float], side: float) -> tuple[float, float, float]:
         """Where it is in the box of its GPU: from left, from the top, and how wide."""
-        left = round(self.number * side / self.count)
-        right = round((self.number + 1) * side / self.count)
-        between = 1 if self.number + 1 < self.count and side / self.count > _SEEN else 0
+        left = round(self.number * side / self.among)
+        right = round((self.number + 1) * side / self.among)
+        between = 1 if self.number + 1 < self.among and side / self.among > _SEEN else 0
         return corner[0] + left, corner[1], max(1.0, right - left - between)
 
 
