@@ -362,7 +362,22 @@ class ExplicitPlan(Plan):
         self._check_tasks(job, allocation)
         if job.shape.gpu_mem_gib:
             allocation = self._with_memory(job, allocation)
+        if self._topology.supply and job.shape.resources:
+            allocation = self._with_supply(job, allocation)
         self._want(job, allocation)
+
+    def _with_supply(self, job: Job, allocation: Allocation) -> Allocation:
+        """What it asks for of the kinds of the whole cluster, where nothing is said of them."""
+        said = {kind for _, kind, _ in allocation.extra}
+        places = [*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)]
+        more = [
+            (places[0], kind, amount)
+            for kind, amount in job.shape.resources.items()
+            if places and kind in self._topology.supply and kind not in said
+        ]
+        if not more:
+            return allocation
+        return Allocation(allocation.slices, [*allocation.extra, *more], allocation.config)
 
     def _with_memory(self, job: Job, allocation: Allocation) -> Allocation:
         """On every GPU that it names and says nothing of, the memory that the job asks for."""
