@@ -160,6 +160,6 @@ def _show(record: "TuneRecord") -> None:
         if found.winner:
             both.append(("winner", winner.label, written(found.winner_value, unit)))
         table(["on the whole workload", "trial", label], both, numbers=True)
-    say(record.verdict)
+    say(f"{record.verdict} {record.cost}" if record.judgement else record.verdict)
     if record.use:
         click.echo(f"to use it: {record.use}", err=True)

@@ -82,9 +82,8 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
         begins = turn.number != state.number
         if begins:
             self._give_leases(turn)
-        for job in list(turn.jobs.values()):
-            if job.index in state.leases or job.index in state.unpromised:
-                continue
+        known = {*state.leases, *state.unpromised}
+        for job in [job for index, job in turn.jobs.items() if index not in known]:
             if job.deadline_s < INF and self._promised(job, turn):
                 continue
             if job.deadline_s < INF and self.params.declined == "refuse" and not job.started:
@@ -92,9 +91,10 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
                 del turn.jobs[job.index]
             else:
                 state.unpromised.append(job.index)
-        holders = [turn.jobs[index] for index in state.holders]
-        plan.fill(sorted(holders, key=lambda job: (-turn.share(job), not job.running)))
-        others = [job for index, job in turn.jobs.items() if index not in state.holders]
+        holders = dict.fromkeys(state.holders)
+        first = [turn.jobs[index] for index in holders]
+        plan.fill(sorted(first, key=lambda job: (-turn.share(job), not job.running)))
+        others = [job for index, job in turn.jobs.items() if index not in holders]
         plan.fill(sorted(others, key=lambda job: self._turn_of(job, turn, begins=begins)))
         if turn.jobs:
             plan.wake_at((turn.number + 1) * turn.lease_s)

@@ -27,6 +27,7 @@ def tune_page(record: TuneRecord) -> ReportPage:
         kind="Tuning",
         title=f"The best {goal.label}: {record.name}",
         verdict=record.verdict,
+        more=[record.cost] if record.judgement else [],
         warnings=[*record.warnings, *(f"failed: {one.describe()}" for one in record.failures)],
         tiles=_tiles(record),
         facts=[
@@ -116,15 +117,20 @@ def _trials(record: TuneRecord) -> str:
 
 def _figure(record: TuneRecord) -> str:
     """The goal of every trial at each rung: a line ends where its trial was stopped."""
-    values = [value for rung in record.rungs for value in rung.values.values() if value is not None]
-    if len(record.rungs) < 2 or not values:  # noqa: PLR2004 - one rung is no line
+    ratios = [
+        {number: value / rung.best for number, value in rung.values.items() if value is not None}
+        for rung in record.rungs
+        if rung.best
+    ]
+    if len(ratios) < max(2, len(record.rungs)):  # one rung is no line, and of 0 there is no ratio
         return ""
+    values = [value for rung in ratios for value in rung.values()]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
-    goal, last = record.measure, len(record.rungs) - 1
+    goal, last = record.measure, len(ratios) - 1
 
     def x(rung: int) -> float:
-        return _LEFT + (_WIDE - _LEFT - 20) * rung / last
+        return _LEFT + (_WIDE - _LEFT - 50) * rung / last
 
     def y(value: float) -> float:
         return 8 + (_HIGH - _FOOT - 16) * (high - value) / span
@@ -134,8 +140,8 @@ def _figure(record: TuneRecord) -> str:
     for trial in record.trials:
         points = [
             (x(number), y(value))
-            for number, rung in enumerate(record.rungs)
-            if (value := rung.values.get(trial.number)) is not None
+            for number, rung in enumerate(ratios)
+            if (value := rung.get(trial.number)) is not None
         ]
         colour, width = (COLOURS[1], 3) if trial.number == winner else (COLOURS[0], 1.5)
         if trial.number == 0 and winner != 0:
@@ -153,8 +159,7 @@ def _figure(record: TuneRecord) -> str:
         for number, rung in enumerate(record.rungs)
     )
     marks += "".join(
-        f'<text x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">'
-        f"{written(value, goal.unit)}</text>"
+        f'<text x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>'
         for value in dict.fromkeys((low, high))
     )
     legend = "".join(
@@ -169,8 +174,8 @@ def _figure(record: TuneRecord) -> str:
         f'<div class="legend">{legend}</div><figure><svg viewBox="0 0 {_WIDE:.0f} {_HIGH:.0f}" '
         f'role="img" aria-label="{escape(goal.label)} of trials at each rung" '
         f'style="max-width:52rem;width:100%;font-size:12px;fill:currentColor">{marks}{parts}</svg>'
-        f"<figcaption>{escape(goal.label)} of every trial; a line ends where its trial was "
-        f"stopped</figcaption></figure>"
+        f"<figcaption>{escape(goal.label)} of every trial, relative to the best of its rung; a "
+        f"line ends where its trial was stopped</figcaption></figure>"
     )
 
 

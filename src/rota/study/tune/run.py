@@ -124,8 +124,19 @@ class TuneRecord(msgspec.Struct, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """The answer in a few sentences: nothing that is not proven."""
+        """The answer: nothing that is not proven."""
         return _verdict(self)
+
+    @property
+    def cost(self) -> str:
+        """How many jobs were simulated for it, in a sentence."""
+        judged = 0 if self.judgement is None else self.judgement.simulated
+        searched = self.simulated - judged
+        text = (
+            f"The search simulated {searched:,} jobs, {searched / self.grid:.0%} of those of all "
+            f"{len(self.trials):,} trials on the whole workload"
+        )
+        return f"{text}; the last comparison {judged:,}." if judged else f"{text}."
 
 
 def tune(
@@ -535,12 +546,6 @@ def _verdict(record: TuneRecord) -> str:
     if found is None or winner is None:
         return f"Not finished: {len(record.rungs)} rungs are done; the same command goes on."
     label = record.measure.label
-    searched = record.simulated - found.simulated
-    cost = (
-        f"The search simulated {searched:,} jobs, {searched / record.grid:.0%} of those of all "
-        f"{len(record.trials):,} trials on the whole workload"
-    )
-    cost += f"; the last comparison {found.simulated:,}." if found.simulated else "."
     times = "-" if found.ratio is None else f"{found.ratio:.3f}"
     if found.low is not None and found.high is not None:
         times += f" [{found.low:.3f}, {found.high:.3f}]"
@@ -548,7 +553,7 @@ def _verdict(record: TuneRecord) -> str:
     whole = ""
     if found.default_value and found.winner_value is not None:
         whole = f" with {found.winner_value / found.default_value:.3f} times the default's {label}"
-    text = {
+    return {
         "default": f"No trial is better than the default, {winner.label}.",
         "better": f"{winner.label} is better than the default: {ratio}.",
         "worse": (
@@ -563,4 +568,3 @@ def _verdict(record: TuneRecord) -> str:
             f"{winner.label} won the search; nothing is proven about other jobs: {ratio}."
         ),
     }[found.verdict]
-    return f"{text} {cost}"
