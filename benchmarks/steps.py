@@ -233,6 +233,8 @@ def main() -> None:
         sizes = [int(jobs) for jobs in options.jobs.split(",")] if options.jobs else WHOLE_CURVE
         policies = options.policies.split(",") if options.policies else POLICIES
         table = curves(sizes, policies)
+        if options.update and options.policies:  # the others are as they were
+            table["curves"] = {**json.loads(CURVES.read_text())["curves"], **table["curves"]}
         finish(table, CURVES, compare_curves, update=options.update)
         return
     table = measured()

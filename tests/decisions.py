@@ -80,10 +80,28 @@ def rows(made, kind):
 
 
 def told(made, name):
-    """The reasons that the policy gave to this very job, as (time_s, reason)."""
-    index = next(j.index for j in everybody(made) if j.id == name)
-    own = [row for row in rows(made, Record.REASON) if row[1:3] == (index, -1)]
-    return [(time_s, Reason(int(value))) for time_s, _, _, _, value in own]
+    """The reasons that the policy gave to this job, or to all of its tenant and shape, as
+    (time_s, reason)."""
+    one = next(j for j in everybody(made) if j.id == name)
+    alike = (-1, one.shape.number, made.log.tenants[one.tenant])
+    found = rows(made, Record.REASON)
+    own = [row for row in found if row[1:3] == (one.index, -1)]
+    shared = [row for row in found if row[1:4] == alike]
+    if not shared:
+        return [(time_s, Reason(int(value))) for time_s, _, _, _, value in own]
+    begun = [row[0] for row in rows(made, Record.START) if row[1] == one.index]
+    times = sorted({one.submit_s, *(row[0] for row in (*own, *shared) if row[0] >= one.submit_s)})
+    reasons = []
+    for time_s in times:
+        mine = _last(own, time_s, since_s=max([s for s in begun if s <= time_s], default=-INF))
+        reason = Reason(mine or _last(shared, time_s))
+        if not reasons or reasons[-1][1] != reason:
+            reasons.append((time_s, reason))
+    return reasons
+
+
+def _last(told, time_s, since_s=-INF):
+    return int(next((row[4] for row in reversed(told) if since_s < row[0] <= time_s), 0))
 
 
 def delays(made, name):

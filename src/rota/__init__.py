@@ -1,8 +1,8 @@
 """Rota: deep-learning jobs, simulated exactly or run for real, with the same policy object.
 
-For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `rota.predict`,
-`rota.load` (see `rota.notebook`). They are loaded when they are first used, so that `import rota`
-stays quick and a job that imports `rota.job` loads nothing else.
+For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `rota.tune`,
+`rota.predict`, `rota.load` (see `rota.notebook`). They are loaded when they are first used, so that
+`import rota` stays quick and a job that imports `rota.job` loads nothing else.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
         Experiment,
         Predictability,
         Result,
+        TuneResult,
         compare,
         load,
         performance_report,
         predict,
         simulate,
+        tune,
     )
 
     __version__: str
@@ -27,12 +29,14 @@ __all__ = [
     "Experiment",
     "Predictability",
     "Result",
+    "TuneResult",
     "__version__",
     "compare",
     "load",
     "performance_report",
     "predict",
     "simulate",
+    "tune",
 ]
 
 

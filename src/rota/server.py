@@ -23,6 +23,7 @@ from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import ClusterError, InputError
 from rota.core.registry import nearest, unknown
+from rota.core.resources import BUILT_IN
 from rota.core.sharing import MIG
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import LOCAL, Accounts, find_owner
@@ -78,6 +79,14 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
     )  # fmt: skip
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
+    if not scheduling.resources:
+        kinds = tuple(kind for kind in topology.kinds.values() if kind not in BUILT_IN)
+        scheduling = msgspec.structs.replace(scheduling, resources=kinds)
+    elif any(spec.resources for spec in topology.specs):
+        raise InputError(
+            f"{settings.cluster}: its nodes have resources: declare all kinds there, and leave "
+            "`resources` and `licences` out of the configuration"
+        )
     if not scheduling.priority_classes:
         scheduling = msgspec.structs.replace(scheduling, priority_classes=tenants.classes)
     check_permissions(settings.permissions, scheduling.tenants())

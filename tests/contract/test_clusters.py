@@ -2,13 +2,22 @@
 
 import pytest
 
+from rota.core.launch import Launch
+from rota.live.cluster import LiveCluster
 from rota.live.drivers.local import LocalCluster, standin
+from rota.live.mailbox import Mailbox
 from rota.sim.cluster import SimCluster
 from rota.testing import CheckFailed, check_cluster
 from rota.testing.cluster_checks import CHECKS
 from rota.testing.scenario import Fixed, Solo
+from scripted import ScriptedClock, ScriptedDriver, ScriptedWorld
 
 NAMES = [check.__name__ for check in CHECKS]
+TIMED = {  # with processes of this machine their verdict depends on how busy it is
+    "a_job_ends_when_its_work_is_done",
+    "a_restarted_job_ends_once",
+    "it_decides_as_the_simulator_does",
+}
 COSTS = {
     "free": Fixed(),
     "start": Fixed(start_s=0.1),
@@ -26,7 +35,31 @@ def test_simulated(costs, check):
     check_cluster(make, only=check)
 
 
+class ScriptedCluster(LocalCluster):
+    """A living cluster whose time and processes follow a script."""
+
+    def __init__(self, topology, workload):
+        work = {spec.id: how.work for spec, how in workload}
+        world = ScriptedWorld(work, start_s=0.0, stop_s=0.05)
+        launch = Launch(run="true")
+        LiveCluster.__init__(
+            self, topology, ScriptedDriver(world), lambda _: launch, ScriptedClock(world), Mailbox()
+        )
+        self.go_live()
+
+    def close(self):
+        LiveCluster.close(self)
+
+
 @pytest.mark.parametrize("check", NAMES)
+def test_living(check):
+    check_cluster(ScriptedCluster, only=check)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(name, marks=[pytest.mark.soak] if name in TIMED else []) for name in NAMES],
+)
 def test_local(check, tmp_path):
     def make(topology, workload):
         commands = {

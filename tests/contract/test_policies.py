@@ -26,6 +26,7 @@ VARIANTS = {
     "qssf history": variant("qssf", estimate="history"),
     "qssf user": variant("qssf", estimate="user", strict=False),
     "gandiva turns": variant("gandiva", slice_s=300.0, pack=False, migrate=False, grow=False),
+    "chronus refusing": variant("chronus", lease_s=300.0, declined="refuse"),
     "sjf strict": variant("sjf", strict=True),
     "drf preemptive": variant("drf", preemptive=True),
     "synergy las tune": variant("synergy", order="las", mechanism="tune"),

@@ -20,6 +20,7 @@ LOADS = (
     "name: loads\nworkloads: [{name: gavel, generate: gavel-like, jobs: 30}]\nclusters: [2x4]\n"
     "policies: [fifo, srtf]\nbaseline: fifo\nloads: [1.5]\nseeds: 3\nkeep: jobs\n"
 )
+TUNE = "workloads: [jobs.csv]\nclusters: [1x4]\npolicies: [fifo, srtf, las]\ntune: {min_jobs: 20}\n"
 MADE = {
     "trace": (["trace", "inspect", "jobs.csv", "--html", "trace.html"], "trace.html"),
     "replay": (
@@ -35,6 +36,7 @@ MADE = {
         ["plan", str(EXAMPLE / "jobs.txt"), "--nodes", str(EXAMPLE / "nodes.txt"), "--model",
          "easy", "--target", "p95 wait < 1h", "-o", "plan"], "plan/plan.html",
     ),
+    "tune": (["tune", "tune.yaml", "-o", "tuned", "--jobs", "1"], "tuned/report.html"),
     "predict": (["predict", "jobs.csv", "--cluster", "2x4", "-o", "predict"],
                 "predict/report.html"),
     "run": (["report", "out", "--figures", "none"], "out/report.html"),
@@ -48,6 +50,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     (folder / "jobs.csv").write_text(JOBS)
     (folder / "loads.yaml").write_text(LOADS)
+    (folder / "tune.yaml").write_text(TUNE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         simulate = ["simulate", "jobs.csv", "--cluster", "2x4", "--policy", "fifo", "-o", "out"]
@@ -58,7 +61,7 @@ def pages(tmp_path_factory):
     return {name: folder / file for name, (_, file) in MADE.items()}
 
 
-@pytest.mark.parametrize("name", ["sweep", "robust", "predict"])
+@pytest.mark.parametrize("name", ["sweep", "tune", "robust", "predict"])
 def test_a_page_of_a_study_is_made_anew(pages, name, tmp_path):
     made = pages[name]
     assert run(["report", str(made.parent), "-o", str(tmp_path / "again.html")]) == 0

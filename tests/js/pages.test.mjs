@@ -12,6 +12,7 @@ const { lastBefore, unpack } = await load("columns.js");
 const { asCommand, quoted } = await load("command.js");
 const { bytes, clock, duration, heldOf, lasting, number, plural, round, sinceStart, sized } = await load("format.js");
 const { stack, timeStep } = await load("lanes.js");
+const { ClusterMap } = await load("map.js");
 const { chainWords } = await load("page-audit.js");
 const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
@@ -84,6 +85,36 @@ test("runs of owners are as the daemon packs them", () => {
   const found = [];
   unpackRuns("AAECAgKoAQMBVQ==", (...run) => found.push(run)); // tests/unit/api/test_board.py
   assert.deepEqual(found, [[0, 1, 1], [3, 2, 85], [8, 1, 43]]);
+});
+
+test("a board knows all who share a GPU", () => {
+  const board = new Board();
+  const full = { now: 5, events: 2, counts: {}, nodes: [["a", "up", 9, ""]], runs: "AAECAgKoAQMBVQ==", jobs: [], shared: { 3: [85, 86, 90] } };
+  board.take("full", full);
+  assert.deepEqual([...board.shared], [[3, [85, 86, 90]]]);
+  const delta = { now: 6, events: 3, counts: {}, nodes: [], runs: "", jobs: [], gone: [], shared: { 3: [], 4: [85, 91] } };
+  assert.deepEqual(board.take("delta", delta), [3, 4]);
+  assert.deepEqual([...board.shared], [[4, [85, 91]]]);
+  board.take("full", { ...full, shared: {} });
+  assert.equal(board.shared.size, 0);
+});
+
+test("a cell of the map has a part for everybody who shares the GPU", () => {
+  const sharers = [[], ["red"], ["red", "blue"], ["red", "blue", "green", "red", "blue"]];
+  for (const fills of sharers) {
+    /** @type {[string, number, number][]} */
+    const drawn = [];
+    const context = { fillStyle: "", fillRect: (x, y, wide) => drawn.push([context.fillStyle, x, wide]), fillText() {} };
+    const map = Object.assign(Object.create(ClusterMap.prototype), {
+      context, nodes: [{ name: "n", gpus: 1 }], firsts: [0], nodeOf: [0], owners: [1], size: 12, gap: 2, spot: -1, columns: 1, across: 1, title: 0, wide: 15, high: 15,
+      options: { paint: () => ({ fill: "grey" }), parts: () => fills.map((fill) => ({ fill })) },
+    });
+    map.cell(0, { free: "free" });
+    const [ground, ...parts] = drawn;
+    assert.equal(ground[0], fills.length ? "free" : "grey");
+    assert.deepEqual(parts.map((part) => part[0]), fills);
+    parts.forEach((part, i) => assert.ok(part[2] >= 1 && part[1] + part[2] <= (parts[i + 1]?.[1] ?? 10)));
+  }
 });
 
 test("a board is built up by messages", () => {

@@ -233,13 +233,18 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         free = _free(view, clusters)
         for cluster in clusters.values():
             held = 0  # nodes of those who wait before
+            alike: dict[int, Reason] = {}  # why those behind the first of a shape wait
             for job in cluster.queue.values():
-                reason = cluster.reason(job, free)
-                if held & plan.eligible(job) and not self.params.skip and reason != Reason.QUOTA:
-                    reason = Reason.ORDER
-                short = not cluster.allows(job, borrowing=True)
-                held |= plan.nodes if short else plan.eligible(job)
-                plan.explain(job, reason)
+                nodes, lacks = plan.eligible(job), cluster.reason(job, free)
+                waits = not self.params.skip and lacks != Reason.QUOTA  # only for its turn
+                reason = Reason.ORDER if waits and held & nodes else lacks
+                held |= nodes if cluster.allows(job, borrowing=True) else plan.nodes
+                if job.shape.number not in alike:
+                    behind = Reason.ORDER if waits and held & nodes else lacks
+                    alike[job.shape.number] = behind
+                    plan.explain_alike(job.tenant, job.shape, behind)
+                own = reason != alike[job.shape.number]
+                plan.explain(job, reason if own else Reason.NONE)
 
 
 def _free(view: View, clusters: Mapping[str, VirtualCluster]) -> float:

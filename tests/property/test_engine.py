@@ -10,7 +10,7 @@ from rota.core.registry import POLICIES, load
 from rota.placement.consolidate import SearchingConsolidate
 from rota.testing.logs import difference, entries
 from rota.testing.policy_checks import EveryEvent
-from rota.testing.strategies import owned, scenarios
+from rota.testing.strategies import licensed, owned, scenarios
 
 
 def made(name, **params):
@@ -79,6 +79,22 @@ def test_the_naive_engine_agrees(policy, scenario):
 @given(scenario=scenarios(placement="consolidate", choosy=True))
 def test_the_naive_engine_agrees_on_jobs_that_accept_different_nodes(policy, scenario):
     assume(policy != "srtf-strict" or not scenario.costs.stop_s)  # as above
+    assert scenario.mismatch(POLICY[policy]) == ""
+
+
+LICENSED = ["fifo", "fifo-skip", "srtf", "srtf-strict", "tiresias", "patient"]
+
+
+@pytest.mark.parametrize("policy", LICENSED)
+@given(scenario=scenarios(choosy=True, placement="consolidate").flatmap(licensed))
+def test_the_naive_engine_agrees_on_licences_of_the_cluster(policy, scenario):
+    assume(policy != "srtf-strict" or not scenario.costs.stop_s)  # as above
+    assert scenario.mismatch(POLICY[policy]) == ""
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+@given(scenario=scenarios(placement="count").flatmap(licensed))
+def test_the_naive_engine_agrees_on_licences_in_a_pool(policy, scenario):
     assert scenario.mismatch(POLICY[policy]) == ""
 
 

@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from decisions import engine, job, rows, told
+from rota.core.log import Record
+from rota.core.reasons import Reason
+from rota.core.tenants import Tenant
+from rota.policies.yarn_cs import YarnCs
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -36,6 +42,36 @@ def test_the_table_has_every_policy_and_case(steps):
     assert set(policies()) == set(steps.POLICIES)
     assert len(table["costs"]) == len(steps.POLICIES) * len(steps.CASES)
     assert table["commit"]
+
+
+def behind_a_large_one(jobs):
+    """So many small jobs of a tenant wait behind one that never fits; what is free comes and goes.
+
+    The engine at 5 s, when they have been told why.
+    """
+    waiting = [job(f"a{i}", 1, 1, at=1, tenant="A") for i in range(jobs)]
+    others = [job(f"b{i}", 2, 10, at=10 + 20 * i, tenant="B") for i in range(20)]
+    first = [job("runs", 2, 1000, tenant="A"), job("large", 4, 1, tenant="A")]
+    tenants = [Tenant("A", quota=2), Tenant("B", quota=2)]
+    made = engine(YarnCs(), [*first, *waiting, *others], (1, 4), tenants=tenants)
+    made.run(5.0)
+    return made
+
+
+def test_what_yarn_cs_says_and_does_does_not_depend_on_the_length_of_the_queue(steps):
+    found = []
+    for jobs in (20, 200):
+        behind_a_large_one(jobs).run(410.0)  # what is remembered for good is not a cost
+        made = behind_a_large_one(jobs)
+        before = len(rows(made, Record.REASON))
+        counted = steps.Meter().count(lambda made=made: made.run(410.0))
+        found.append((len(rows(made, Record.REASON)) - before, counted.lines))
+        assert told(made, f"a{jobs - 1}")[-3:] == [
+            (380.0, Reason.ORDER), (390.0, Reason.QUOTA), (400.0, Reason.ORDER)
+        ]  # fmt: skip
+    (few, steps_of_few), (many, steps_of_many) = found
+    assert 40 <= few == many
+    assert steps_of_many <= 1.05 * steps_of_few
 
 
 def test_counts_do_not_depend_on_what_ran_before(steps):

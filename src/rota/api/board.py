@@ -72,6 +72,11 @@ class _BoardStep:
             for place, (old, node) in enumerate(zip(before.nodes, after.nodes, strict=True))
             if old != node
         ]
+        self._shared = {
+            place: after.shared.get(place, ())
+            for place in before.shared | after.shared
+            if before.shared.get(place) != after.shared.get(place)
+        }
         self._new = [job for index, job in after.jobs.items() if before.jobs.get(index) != job]
         self._gone = [index for index in before.jobs if index not in after.jobs]
         self._messages: dict[Actor, bytes] = {}
@@ -83,6 +88,7 @@ class _BoardStep:
             data = {
                 **_now(self._after),
                 "runs": self._runs,
+                "shared": self._shared,
                 "nodes": self._nodes,
                 "jobs": _visible(self._new, actor),
                 "gone": self._gone,
@@ -143,6 +149,7 @@ class BoardRoom:
             data = {
                 **_now(board),
                 "runs": pack_runs(changed_runs([0] * len(board.owners), board.owners)),
+                "shared": board.shared,
                 "nodes": board.nodes,
                 "jobs": _visible(board.jobs.values(), actor),
             }

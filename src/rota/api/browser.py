@@ -169,8 +169,10 @@ async def stream_board(call: ApiCall, headers: StreamHeaders) -> Response:
     `nodes`: name, state, GPUs, type (in a delta with their place in the list before). `runs`: the
     owners of GPUs, in the order of the nodes, in base64: triples of variable-length numbers, the
     gap since the last place, how many, and the owner's difference to the last owner times two (and
-    one more if it is negative); 0 owns nothing. `jobs`: id, GPUs, since when, name, user, queue,
-    use of its GPUs, of those that the token may see. A reader that is slow gets fewer messages.
+    one more if it is negative); 0 owns nothing. `shared`: by place, all owners of a GPU that has
+    several (in a delta: those that changed, empty if there is one or none). `jobs`: id, GPUs, since
+    when, name, user, queue, use of its GPUs, of those that the token may see. A reader that is slow
+    gets fewer messages.
     """
     after = headers.last if headers.last is not UNSET else 0
     content = _board_messages(call, after)

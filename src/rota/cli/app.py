@@ -28,6 +28,7 @@ COMMANDS = {
     "simulate": ("rota.cli.simulate:simulate", "Run a workload on a simulated cluster."),
     "compare": ("rota.cli.compare:compare", "Run several policies on the same workload."),
     "sweep": ("rota.cli.sweep:sweep", "Run a matrix of experiments, here or on Ray."),
+    "tune": ("rota.cli.tune:tune", "Search the best parameters with early stopping."),
     "robust": ("rota.cli.robust:robust", "Test policies against errors, failures and costs."),
     "replay": ("rota.cli.replay:replay", "Replay a cluster's history and ask what-if questions."),
     "plan": ("rota.cli.plan:plan", "Find how many nodes a promise to users takes."),

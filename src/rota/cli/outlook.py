@@ -44,6 +44,8 @@ _JOB = (
     click.option("--gpu-type", metavar="T", help="... on GPUs of this type: a100, or a100|h100."),
     click.option("--cpus", metavar="N", type=Finite(min=0), help="... with CPUs."),
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
+    click.option("--resource", metavar="KIND=N", multiple=True,
+                 help="... with licences: matlab=2 (of a daemon); may be repeated."),
     click.option("--gpu-mem-gib", metavar="M", type=Finite(min=0),
                  help="... with so much memory of each GPU, or of its part of one."),
     click.option("--time", metavar="T",
@@ -128,6 +130,8 @@ class OutlookQuestion:
                 "--image needs a daemon, which knows the nodes that run containers: leave it out "
                 "with --slurm and with a SNAPSHOT"
             )
+        if self.values["resource"] and (self.slurm is not None or self.frozen):
+            raise click.UsageError("--resource needs a daemon, which knows its licences")
         if self.values["gpu_mem_gib"] and self.slurm is not None:
             raise click.UsageError(
                 "--gpu-mem-gib: Slurm does not tell how much memory its GPUs have: ask for a "
@@ -186,8 +190,9 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
     keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "gpu_mem_gib", "time", "image")
     if values["image"] == "":
         raise InputError("--image is '': give one, or leave the option out")
-    if all(values[key] is None for key in keys):
+    if all(values[key] is None for key in keys) and not values["resource"]:
         return None
+    from rota.cli.submit import amounts_of
     from rota.jobfile.check import check
     from rota.jobfile.model import JobFile, Resources
     from rota.jobfile.quantities import duration_s
@@ -202,6 +207,7 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
             gpu_type=values["gpu_type"] or "",
             cpus=values["cpus"] or 0.0,
             mem=values["mem"] or 0.0,
+            kinds=amounts_of(values["resource"]),
             gpu_mem_gib=values["gpu_mem_gib"] or 0.0,
         ),
         nodes=values["nodes"] or 1,

@@ -109,7 +109,7 @@ def predict(log: str, output: Path | None, *, force: bool, **values: Any) -> Non
 
 def _show(answer: "PredictAnswer") -> None:
     for why, many in answer.left_out.items():
-        tell(f"left out: {counted(many, 'job')} that {why}")
+        tell(f"left out: {counted(many, 'job')}: {why}")
     _show_errors(answer)
     _show_groups(answer)
     if answer.worth is not None:

@@ -29,8 +29,8 @@ from rota.core.errors import install
 def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values: Any) -> None:
     """Rebuild the report of DIR: a page with all figures, and each figure as a file.
 
-    DIR is a folder that `rota compare`, `simulate`, `sweep`, `robust` or `predict` made. The page
-    is one file that needs no network; everything is in it.
+    DIR is a folder that `rota compare`, `simulate`, `sweep`, `tune`, `robust` or `predict` made.
+    The page is one file that needs no network; everything is in it.
 
     \b
     Examples:

@@ -60,6 +60,8 @@ class WithCommand(click.Command):
 @click.option("--mem", metavar="M", help="Memory (per node): GiB, or 64GB, 512M.")
 @click.option("--gpu-mem-gib", metavar="M", help="GPU memory in GiB, of each GPU or of its part of "
               "one: jobs that share a GPU fit into it together.")  # fmt: skip
+@click.option("--resource", metavar="KIND=N", multiple=True, help="Licences and other kinds that "
+              "the cluster declares: matlab=2; may be repeated.")  # fmt: skip
 @click.option("--image", metavar="I", help="Run it in a container: docker.io/library/python:3.12, "
               "the path of a folder or of a .sif file.")  # fmt: skip
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="Variable; may be repeated.")
@@ -131,6 +133,7 @@ def submit(
       rota submit evaluate.yaml --after sweep
       rota submit train.sh --wait
       rota submit --upload . --gpus 1 -- python train.py     # and later: rota pull JOB
+      rota submit --resource matlab=2 -- ./simulate.sh       # licences of the cluster
       rota submit job.yaml --dry-run
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.jobfile.quantities import memory_gib
@@ -203,6 +206,10 @@ def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]"
         for option, key in OPTIONS.items()
         if values.get(option) is not None
     ]
+    settings += [
+        f"resources.kinds.{kind}={amount:g}"
+        for kind, amount in amounts_of(values.get("resource", ())).items()
+    ]
     settings += [f"envs.{pair}" for pair in map(_pair, values.get("env", ()))]
     settings += [
         f"{key}={json.dumps(values[option])}" for option, key in LISTS.items() if values.get(option)
@@ -222,6 +229,20 @@ def _pair(text: str) -> str:
     if "=" not in text:
         raise InputError(f"--env is {text[:60]!r}: write NAME=VALUE")
     return text
+
+
+def amounts_of(texts: Sequence[str]) -> dict[str, float]:
+    """Kinds and amounts of `--resource matlab=2`."""
+    found = {}
+    for text in texts:
+        kind, equals, amount = text.partition("=")
+        try:
+            found[kind.strip()] = float(amount if equals else "")
+        except ValueError as error:
+            raise InputError(
+                f"--resource is {text[:60]!r}: write KIND=AMOUNT, such as matlab=2"
+            ) from error
+    return found
 
 
 def _gpus(text: str) -> str:

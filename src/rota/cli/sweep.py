@@ -1,10 +1,10 @@
 """`rota sweep`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -20,12 +20,39 @@ if TYPE_CHECKING:
     from rota.study.sweep.spec import Spec
     from rota.study.sweep.table import Mean
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 FAILED, INTERRUPTED = 1, 130
 SHOWN_RUNS = 200  # of --dry-run
 NUMBERS = (
     "avg_jct_s", "p95_jct_s", "avg_wait_s", "makespan_s", "gpu_utilisation", "preemptions",
 )  # fmt: skip
 SPARE = ("preemptions", "makespan", "p95 JCT", "GPU utilisation", "mean wait", "runs")
+
+
+_WHERE = (
+    click.option(
+        "--jobs", metavar="N", type=click.IntRange(min=0),
+        help="Parallel runs, each in its own process; by default one per core. 0: one after the "
+        "other in this process.",
+    ),
+    click.option(
+        "--on", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+        help="Where to run: this machine, or a Ray cluster.",
+    ),
+    click.option(
+        "--ray-address", metavar="A", default="auto", show_default=True,
+        help="Ray cluster: auto, HOST:PORT, or local for a new one here.",
+    ),
+    click.option("--fresh", is_flag=True, help="Run everything again, even what is done."),
+)  # fmt: skip
+
+
+def executor_options(command: F) -> F:
+    """Where runs are done, and how many at a time."""
+    for option in reversed(_WHERE):
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -37,20 +64,7 @@ SPARE = ("preemptions", "makespan", "p95 JCT", "GPU utilisation", "mean wait", "
     "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
     help="Output folder; created if missing, or that of a sweep to continue.",
 )  # fmt: skip
-@click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=0),
-    help="Parallel runs, each in its own process; by default one per core. 0: one after the other "
-    "in this process.",
-)  # fmt: skip
-@click.option(
-    "--on", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-    help="Where to run: this machine, or a Ray cluster.",
-)  # fmt: skip
-@click.option(
-    "--ray-address", metavar="A", default="auto", show_default=True,
-    help="Ray cluster: auto, HOST:PORT, or local for a new one here.",
-)  # fmt: skip
-@click.option("--fresh", is_flag=True, help="Run everything again, even what is done.")
+@executor_options
 @click.option(
     "--dry-run", is_flag=True, help="Check everything and list the runs without running them."
 )
@@ -101,7 +115,7 @@ def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
     from rota.study.sweep.run import sweep as run
     from rota.study.sweep.store import SWEEP
 
-    executor = _executor(values)
+    executor = make_executor(values)
     try:
         with RunsBar(spec.name) as bar:
             outcome = run(
@@ -133,7 +147,8 @@ def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
     return _report(outcome, as_json=values["json"], failures=False)
 
 
-def _executor(values: dict[str, Any]) -> "RunExecutor":
+def make_executor(values: dict[str, Any]) -> "RunExecutor":
+    """Where the runs are done, as the options say."""
     from rota.study.sweep.local import Local
     from rota.study.sweep.on_ray import OnRay
 

@@ -36,15 +36,16 @@ class Changes:
     holds: Sequence[tuple[Job, Reason]] = ()
     admits: Sequence[Job] = ()
     reasons: Sequence[tuple[Job, Reason]] = ()
+    shared_reasons: Sequence[tuple[str, int, Reason]] = ()  # of jobs of a tenant and a shape
     levels: Sequence[Level] = ()
     successors: Sequence[tuple[Any, str]] = ()  # who decides from now on, and why
+    unusual = False
+    wake: Wake | None = None  # None: as before
+    causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
+    whys: dict[int, str] | None = None  # index of a stopped job -> why, in words
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.unusual = False
-        self.wake: Wake | None = None  # None: as before
-        self.causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
-        self.whys: dict[int, str] | None = None  # index of a stopped job -> why, in words
         self.starts: list[tuple[Job, Allocation]] = []
         self.stops: list[Job] = []
         self.shape_reasons: list[tuple[int, int, Job | None]] = []
@@ -100,11 +101,13 @@ class Changes:
 
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why a job waits. Only changes are recorded."""
-        if not isinstance(reason, Reason):
-            raise InvalidPlanError(
-                f"job {job.id}: {reason!r} is no reason: use a member of rota.core.reasons.Reason"
-            )
+        _check_reason(f"job {job.id}", reason)
         self._more("reasons").append((job, reason))
+
+    def explain_alike(self, tenant: str, shape: int, reason: Reason) -> None:
+        """The same of all jobs of a tenant and a shape (its number) that have no own reason."""
+        _check_reason(f"jobs of tenant {tenant!r}", reason)
+        self._more("shared_reasons").append((tenant, shape, reason))
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
         """Ask me when this quantity of the job reaches the value."""
@@ -135,6 +138,13 @@ class Changes:
 
 
 # --- what a plan promises -------------------------------------------------------------------------
+
+
+def _check_reason(whose: str, reason: Reason) -> None:
+    if not isinstance(reason, Reason):
+        raise InvalidPlanError(
+            f"{whose}: {reason!r} is no reason: use a member of rota.core.reasons.Reason"
+        )
 
 
 def check_size(job: Job, gpus: float) -> None:

@@ -41,7 +41,8 @@ class Record(IntEnum):
     MOVE = 10
     NODE_DOWN = 11  # ref node
     NODE_UP = 12  # ref node
-    REASON = 13  # ref shape (or -1), job head (or the job), value reason
+    REASON = 13  # ref shape (or -1), job head (or the job), value reason; or ref shape and other
+    #              tenant: of all jobs of both that have no reason of their own
     SHAPE = 14  # defines ref; value GPUs, text description
     ALLOCATION = 15  # defines ref; other vertex, value GPUs there (one row per slice)
     TENANT = 16  # defines ref; text path
@@ -89,7 +90,7 @@ class Row(NamedTuple):
 
     @property
     def tenant(self) -> int:
-        """Of SUBMIT."""
+        """Of SUBMIT; of REASON -1 if it is not about jobs of one tenant."""
         return self.other
 
     @property

@@ -30,7 +30,7 @@ from rota.core.changes import (
 )
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import Job, Shape
 from rota.core.reasons import Reason
 from rota.core.sharing import EPHEMERAL, GPU_MEM, SPILL
 from rota.core.topology import DEVICE, Topology
@@ -125,6 +125,16 @@ class Plan:
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why it waits."""
         self.changes.explain(job, reason)
+
+    def explain_alike(self, tenant: str, shape: Shape, reason: Reason) -> None:
+        """Say why jobs of a tenant with this request wait, except those with a reason of their own.
+
+        It holds for those that come later, too, and costs the same however many there are. An own
+        reason is taken back with `explain(job, Reason.NONE)`. The log knows jobs by the requests
+        with which they came: jobs that a window bars from nodes (`shape.opened`) are told one by
+        one.
+        """
+        self.changes.explain_alike(tenant, shape.number, reason)
 
     # --- when to ask again ------------------------------------------------------------------------
 
@@ -352,7 +362,22 @@ class ExplicitPlan(Plan):
         self._check_tasks(job, allocation)
         if job.shape.gpu_mem_gib:
             allocation = self._with_memory(job, allocation)
+        if self._topology.supply and job.shape.resources:
+            allocation = self._with_supply(job, allocation)
         self._want(job, allocation)
+
+    def _with_supply(self, job: Job, allocation: Allocation) -> Allocation:
+        """What it asks for of the kinds of the whole cluster, where nothing is said of them."""
+        said = {kind for _, kind, _ in allocation.extra}
+        places = [*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)]
+        more = [
+            (places[0], kind, amount)
+            for kind, amount in job.shape.resources.items()
+            if places and kind in self._topology.supply and kind not in said
+        ]
+        if not more:
+            return allocation
+        return Allocation(allocation.slices, [*allocation.extra, *more], allocation.config)
 
     def _with_memory(self, job: Job, allocation: Allocation) -> Allocation:
         """On every GPU that it names and says nothing of, the memory that the job asks for."""

@@ -111,8 +111,11 @@ class Topology:
         self.planned: list[Mapping[str, str]] = []  # windows of simulations, see `core.windows`
         self.windowed: frozenset[str] = frozenset()  # nodes for which a simulation has windows
         self.specs: tuple[NodeSpec, ...] = ()
-        self.kinds: dict[str, ResourceKind] = {kind.name: kind for kind in (*BUILT_IN, *kinds)}
+        self.kinds: dict[str, ResourceKind] = {kind.name: kind for kind in BUILT_IN}
         """What there is to know of every kind of resource that may be asked for here."""
+        self.supply: Mapping[str, float] = {}
+        """What the cluster has as a whole, by kind: licences, tokens. Jobs use it on any node."""
+        self.declare(kinds)
         self.has_gpu_mem = False  # some node says how much memory its GPUs have
         self.shared = False  # some GPU has a mode
         self.overcommits = False  # some GPU may be given to more jobs than it can serve at once
@@ -208,11 +211,28 @@ class Topology:
                 raise ClusterSpecError(
                     f"node {spec.name!r}: there is no resource {kind!r}: declare it under resources"
                 )
+            if kind in self.supply:
+                raise ClusterSpecError(
+                    f"node {spec.name!r}: {kind} belongs to the cluster as a whole (it has a "
+                    "total): leave it out here"
+                )
             if not 0 <= amount < float("inf"):
                 raise ClusterSpecError(f"node {spec.name!r}: {kind} is {amount:g}: give 0 or more")
         self.has_gpu_mem |= spec.gpu_mem_gib > 0
         self.shared |= any(modes)
         self.overcommits |= not OVERCOMMITS.isdisjoint(modes)
+
+    def declare(self, kinds: Sequence[ResourceKind]) -> None:
+        """Let there be these kinds besides those of every cluster.
+
+        Of a kind of the whole cluster that is not declared any more there is nothing: who has some
+        keeps it.
+        """
+        gone = {kind: msgspec.structs.replace(self.kinds[kind], total=0.0) for kind in self.supply}
+        self.kinds |= gone | {kind.name: kind for kind in kinds}
+        self.supply = {
+            kind.name: kind.total for kind in self.kinds.values() if kind.total is not None
+        }
 
     def kind(self, name: str) -> ResourceKind | None:
         """A kind that may be asked for here; None: nobody has declared it."""
@@ -266,7 +286,7 @@ class Topology:
         if not self.nodes:
             return False
         first = self.nodes[0]
-        return not self.shared and all(
+        return not (self.shared or self.supply) and all(
             (n.gpus, n.gpu_type, n.cpus, n.mem_gib, n.labels, n.gpu_mem_gib, n.resources)
             == (first.gpus, first.gpu_type, 0.0, 0.0, (), 0.0, {})
             for n in self.nodes

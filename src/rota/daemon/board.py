@@ -42,7 +42,10 @@ class BoardJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Board(msgspec.Struct, frozen=True):
-    """Everything at one instant; `owners`: the number of the job that has each GPU, 0 for none."""
+    """Everything at one instant; `owners`: the number of the job that has each GPU, 0 for none.
+
+    `shared`: by place, all jobs that have the GPU, where these are several.
+    """
 
     version: int
     last_event: int
@@ -51,6 +54,7 @@ class Board(msgspec.Struct, frozen=True):
     owners: list[int]
     jobs: dict[int, BoardJob]
     counts: dict[str, float]
+    shared: dict[int, list[int]] = {}
 
 
 class BoardCut:
@@ -93,9 +97,10 @@ class BoardCut:
             for job in self._active
             if on_cluster(job)
         }
+        owners, shared = self._owners()
         return Board(
-            self._version, self._last_event, self._now, self._nodes, self._owners(), jobs,
-            self._counts(),
+            self._version, self._last_event, self._now, self._nodes, owners, jobs, self._counts(),
+            shared,
         )  # fmt: skip
 
     def _job(self, job: Job) -> BoardJob:
@@ -105,7 +110,8 @@ class BoardCut:
             spec.tenant, _used(job.metrics, self._busy.get(job.index)),
         )  # fmt: skip
 
-    def _owners(self) -> list[int]:
+    def _owners(self) -> tuple[list[int], dict[int, list[int]]]:
+        """Who has each GPU, and all who have it where these are several."""
         first: dict[str, int] = {}
         total = 0
         for node in self._nodes:
@@ -113,6 +119,7 @@ class BoardCut:
             total += node.gpus
         owners = [0] * total
         ends = {node.name: first[node.name] + node.gpus for node in self._nodes}
+        on: dict[int, list[int]] = {}  # by place: those who have it and stay
         # those that leave give way to those that have the GPU now
         for run in sorted(self._runs, key=_is_leaving):
             index = (run.job.parent or run.job).index
@@ -120,7 +127,10 @@ class BoardCut:
                 at = first.get(part.node)
                 if at is not None:
                     _take(owners, at, ends[part.node], part.slices, index)
-        return owners
+                    for device, _ in () if _is_leaving(run) else part.slices:
+                        if device >= 0 and index not in on.setdefault(at + device, []):
+                            on[at + device].append(index)
+        return owners, {place: sorted(jobs) for place, jobs in on.items() if len(jobs) > 1}
 
     def _counts(self) -> dict[str, float]:
         phases: Counter[int] = Counter()

@@ -321,7 +321,7 @@ def _writable(specs: list[JobSpec], notes: list[str]) -> list[JobSpec]:
 def _plain(request: Request) -> Request:
     """The same resources, for tasks that may be anywhere."""
     group = request.groups[0]
-    return Request.of(
+    plain = Request.of(
         group.count * group.gpus,
         gpu_types=request.gpu_types,
         cpus=group.count * group.cpus,
@@ -329,6 +329,11 @@ def _plain(request: Request) -> Request:
         min_gpus=group.min_count,
         max_gpus=group.max_count,
     )
+    if not group.resources:
+        return plain
+    (one,) = plain.groups
+    each = tuple((kind, amount * group.count / one.count) for kind, amount in group.resources)
+    return msgspec.structs.replace(plain, groups=(msgspec.structs.replace(one, resources=each),))
 
 
 def _write_cluster(made: Made, folder: Path) -> str:
@@ -338,7 +343,8 @@ def _write_cluster(made: Made, folder: Path) -> str:
     from rota.traces.cluster import parse_counts
 
     short = counts_of(made.nodes)
-    shared = made.scheduling.queues or made.scheduling.priority_classes
+    asked = made.scheduling.resources
+    shared = made.scheduling.queues or made.scheduling.priority_classes or asked
     if short and not shared and parse_counts(short) == made.nodes:
         return short
     content: dict[str, Any] = {"levels": list(made.levels)} if made.levels else {}
@@ -350,6 +356,11 @@ def _write_cluster(made: Made, folder: Path) -> str:
         content["priority_classes"] = [
             _without_defaults(each, PriorityClass("")) for each in classes
         ]
+    if asked:
+        content["resources"] = {
+            kind.name: {k: v for k, v in msgspec.to_builtins(kind).items() if k != "name"}
+            for kind in asked
+        }
     (folder / CLUSTER).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return CLUSTER
 

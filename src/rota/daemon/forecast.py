@@ -147,7 +147,8 @@ class ClusterOutlook:
         self, change: Callable[[Engine], None] | None = None, proposal: Proposal | None = None
     ) -> Engine:
         """A simulated cluster in that state."""
-        topology = Topology(self._growth[0], self._levels, growing=True)
+        kinds = self.scheduling.resources
+        topology = Topology(self._growth[0], self._levels, growing=True, kinds=kinds)
         for group in self._growth[1:]:
             topology.extend(group)
         cluster = SimCluster(topology, Zero(), Uniform(topology))

@@ -50,6 +50,9 @@ def reason_of(job: Job, projection: Projection, view: View) -> str:
     if job.reason:
         return Reason(job.reason).label
     shape = job.shape.number
+    shared = view.shared_reasons.get((job.tenant, shape), 0)
+    if shared:
+        return Reason(shared).label
     if not projection.explains(shape):
         return Reason.ORDER.label
     head = view.head(shape) or view.active.get(projection.head_of(shape))

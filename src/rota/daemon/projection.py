@@ -43,7 +43,7 @@ class Projection:
             time_s, event, job, _, _, value, text = row
             late_s, self._late_s = self._late_s, value if event == Record.LATE else None
             if event == Record.REASON:
-                if row.shape >= 0:
+                if row.shape >= 0 > row.tenant:
                     self._shapes[row.shape] = (row.reason, job)
             elif event == Record.START:
                 self._started[job] = time_s

@@ -197,11 +197,11 @@ def _of_no_job(connection: sa.Connection, forgotten: Forgotten) -> "sa.ColumnEle
     oldest = next((number for number, job in found if job not in forgotten), 0)
     found.close()
     last = [
-        sa.select(sa.func.max(log.number)).where(log.number < oldest, kind).group_by(log.ref)
-        for kind in (
-            _of_shape(),
-            log.event.in_([Record.NODE_UP, Record.NODE_DOWN]),
-            log.event.in_([Record.NODE_CLOSED, Record.NODE_OPENED]),
+        sa.select(sa.func.max(log.number)).where(log.number < oldest, kind).group_by(*of)
+        for kind, *of in (
+            (_of_shape(), log.ref, log.other),
+            (log.event.in_([Record.NODE_UP, Record.NODE_DOWN]), log.ref),
+            (log.event.in_([Record.NODE_CLOSED, Record.NODE_OPENED]), log.ref),
         )
     ]
     nodes = (Record.NODE_UP, Record.NODE_DOWN, Record.NODE_CLOSED, Record.NODE_OPENED)

@@ -67,6 +67,7 @@ from rota.daemon.submissions import (
     Allowance,
     refuse_forbidden,
     refuse_impossible,
+    refuse_undeclared,
     refuse_unlabelled,
     with_ids,
     with_priorities,
@@ -359,6 +360,7 @@ class Daemon:
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
         refuse_unlabelled(jobs, engine.view.topology)
+        refuse_undeclared(jobs, engine.view.topology)
         refuse_targets(jobs, NotifySettings() if self._settings is None else self._settings.notify)
         jobs = with_priorities(jobs, engine.view.tenants)
         jobs = with_times(jobs, self.state.scheduling.queues)
@@ -646,6 +648,7 @@ class Daemon:
             refuse_forbidden([job], actor, allowed, engine.view.tenants, 0)
             refuse_impossible([job], self.loop.driver)
             refuse_unlabelled([job], self.state.engine.view.topology)
+            refuse_undeclared([job], self.state.engine.view.topology)
             first = self.loop.journal.next_number()
             ranked = with_priorities([job], engine.view.tenants)
             timed = with_times(ranked, self.state.scheduling.queues)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 from urllib.parse import urlsplit
@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from rota.core.errors import InputError
+from rota.core.errors import ClusterSpecError, InputError
 from rota.core.events import INF
 from rota.core.proof import is_loopback
+from rota.core.resources import ResourceKind, check_kinds
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.validation import refused_value
 from rota.jobfile.quantities import duration_s
@@ -54,6 +55,7 @@ class Scheduling(
     seed: int = 0
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    resources: tuple[ResourceKind, ...] = ()  # kinds that jobs may ask for: licences
 
     def tenants(self) -> TenantTree:
         """The queues as the engine knows them."""
@@ -252,6 +254,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
+    resources: tuple[ResourceKind, ...] = ()  # licences, ... that jobs may ask for: by name
     backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, ray, pretend
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     store: str = ""  # postgresql://USER@HOST:PORT/DATABASE; empty: a file in the state folder
@@ -292,6 +295,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             seed=self.seed,
             queues=self.queues,
             priority_classes=self.priority_classes,
+            resources=self.resources,
         )
 
     @property
@@ -356,9 +360,12 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
             content = {}
         if not isinstance(content, dict):
             raise InputError(f"{path}: write `key: value` lines, e.g. policy: tiresias")
+    licences = content.pop("licences", None)
     _refuse_unknown(content, Settings, f"{where}: ")
     _rename(content, "queues", Queue, where)
     _rename(content, "priority_classes", PriorityClass, where)
+    _add_licences(content, licences, where)
+    _rename(content, "resources", ResourceKind, where)
     for key, value in said.items():
         if isinstance(value, Mapping) and isinstance(content.get(key, {}), Mapping):
             content[key] = {**content.get(key, {}), **value}
@@ -385,6 +392,20 @@ def _rename(content: dict[Any, Any], key: str, kind: type[msgspec.Struct], where
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict):
             _refuse_unknown(entry, kind, f"{where}: {key}.{entry.get('name', number)}.")
+
+
+def _add_licences(content: dict[Any, Any], licences: Any, where: str) -> None:
+    """`licences: {matlab: 10}` is short for a resource of the whole cluster with that total."""
+    if licences is None:
+        return
+    resources = content.get("resources") or {}
+    if not isinstance(licences, dict) or not isinstance(resources, dict):
+        raise InputError(f"{where}: licences and resources: write names with values: matlab: 10")
+    for name, total in licences.items():
+        if name in resources:
+            raise InputError(f"{where}: licences.{name}: it is under resources, too: remove one")
+        resources[name] = {"unit": "licence", "total": total}
+    content["resources"] = resources
 
 
 def _refuse_entry(where: str, kind: type[msgspec.Struct]) -> NoReturn:
@@ -421,9 +442,23 @@ def _check(settings: Settings, where: str) -> None:
                 f"give 0 or more"
             )
     settings.scheduling.tenants()
+    _check_resources(settings.resources, f"{where}: resources")
     if settings.permissions.max_jobs < 0:
         most = settings.permissions.max_jobs
         raise InputError(f"{where}: permissions.max_jobs is {most}: give 0 or more")
+
+
+def _check_resources(kinds: Sequence[ResourceKind], where: str) -> None:
+    try:
+        check_kinds(kinds, where)
+    except ClusterSpecError as error:
+        raise InputError(str(error)) from error
+    for kind in kinds:
+        if kind.total is None:
+            raise InputError(
+                f"{where}.{kind.name}: total is missing: say how much the cluster has; what single "
+                "nodes have is declared in a file of the cluster (`cluster`)"
+            )
 
 
 def _check_socket(settings: Settings, where: str) -> None:

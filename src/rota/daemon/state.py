@@ -97,7 +97,7 @@ class ClusterState:
         self._patient = patient
         self._launches: dict[int, Launch] = {}
         self._windowed = False
-        topology = Topology(growth[0], levels, growing=True)
+        topology = Topology(growth[0], levels, growing=True, kinds=scheduling.resources)
         for group in growth[1:]:
             topology.extend(group)
         self.cluster = LiveCluster(topology, driver, self.launch_of, clock, mailbox)
@@ -201,6 +201,9 @@ class ClusterState:
             self.scheduling.policy, self.scheduling.admission,
         )  # fmt: skip
         engine.view.tenants = scheduling.tenants()
+        declares = scheduling.resources != self.scheduling.resources
+        if declares:
+            self.cluster.topology.declare(scheduling.resources)
         state = engine.scheduler.snapshot() if same else None
         placed_alike = (scheduling.placement, scheduling.seed) == (
             self.scheduling.placement, self.scheduling.seed,
@@ -210,6 +213,8 @@ class ClusterState:
         for line in changes(self.scheduling, scheduling):
             self.engine.note(f"{line} ({change.by})")
         joined = [self.cluster.nodes.vertex(spec.name) for spec in new]
+        if declares and not joined:  # there may be room where there was none: look again
+            joined = [node for node in self.cluster.topology.nodes if node.open][:1]
         engine.hand_over(self.compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
 

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
+from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.launch import SIF, image_labels
-from rota.core.registry import nearest
+from rota.core.registry import nearest, unknown
+from rota.core.resources import CPU, GPU, GPU_MEMORY, MEMORY, STEP_MEMORY
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.words import brief
@@ -20,6 +22,8 @@ from rota.jobfile.quantities import duration_s
 from rota.live.driver import Driver
 from rota.wire import USER, Actor, Person
 
+OWN_KEYS = frozenset(kind.name for kind in (GPU, CPU, MEMORY, GPU_MEMORY, STEP_MEMORY))
+"""Kinds that a job asks for by keys of their own."""
 BACKOFF_S = 10.0  # before the first retry of a job that does not say
 
 
@@ -152,6 +156,24 @@ def _refuse_parts(gpus: float | GpuRange, driver: Driver) -> None:
             f"resources: gpus {gpus:g}: the backend {driver.name!r} divides a GPU into "
             f"{able.parts} parts: give a multiple of {1 / able.parts:g}"
         )
+
+
+def refuse_undeclared(jobs: Sequence[JobFile], topology: Topology) -> None:
+    """A kind of resource that nobody has declared, or more than there is of it."""
+    known = [name for name in topology.kinds if name not in OWN_KEYS]
+    for job in jobs:
+        for kind, amount in job.resources.kinds.items():
+            if kind not in known:
+                raise InputError(
+                    f"resources: kinds: {unknown('resource', kind, known)}: ask for one that the "
+                    "cluster declares (`resources` or `licences` of its configuration)"
+                )
+            total = topology.supply.get(kind, INF)
+            if amount * job.nodes > total:
+                raise InputError(
+                    f"resources: kinds: {kind} {amount * job.nodes:g}: the cluster has {total:g} "
+                    "in all: ask for less"
+                )
 
 
 def refuse_unlabelled(jobs: Sequence[JobFile], topology: Topology) -> None:

@@ -3,8 +3,8 @@
 It is true at every moment: when others take GPUs or give them back, the reason changes with what is
 then free. The first that is true counts:
 
-1. `capacity`: all nodes that are up together have fewer GPUs (CPUs, GiB of memory) free than it
-   asks for;
+1. `capacity`: all nodes that are up together have fewer GPUs (CPUs, GiB of memory, licences) free
+   than it asks for;
 2. `constraint`: they have enough, but those among them that the request accepts (GPU type, labels)
    have not;
 3. `memory`: there would be a place for it if it asked for no memory of GPUs;
@@ -193,7 +193,11 @@ class Blamed:
             needs.append(("cpus", shape.cpus))
         if shape.mem_gib and room.has_mem:
             needs.append(("mem_gib", shape.mem_gib))
-        needs += [(kind, need) for kind, need in shape.resources.items() if kind in room.more]
+        needs += [
+            (kind, need)
+            for kind, need in shape.resources.items()
+            if kind in room.more or kind in room.supply
+        ]
         compared: list[tuple[tuple[str, Eligible], Shape | None, float]] = [
             ((kind, ANY), None, need) for kind, need in needs
         ]
@@ -206,6 +210,8 @@ class Blamed:
         if kind == "gpus" and among is None:
             return self._placement.free
         room = self._placement.room
+        if kind in room.supply:
+            return room.supply[kind]
         use = room.up if among is None else list(map(and_, room.up, room.matching(among)))
         if kind == "gpus":
             return room.free_gpus(use)

@@ -250,13 +250,18 @@ class GeneralScheduler(Successor):
         self._dirty = True
         changes = Changes(view.version)
         if self.trusted:
-            for job in self._queue.values():
-                if job.reason in ROOM:
-                    fits = self.placement.fits(self._shape_of[job.shape.number])
-                    lacks = Reason.ORDER if fits else self._told(job, Reason(job.reason))
-                    changes.explain(job, lacks)
+            self._look_again(view, changes)
         self._tell(changes)
         return changes
+
+    def _look_again(self, view: View, changes: Changes) -> None:
+        """Those who wait for room may lack something else now, or only have to wait their turn."""
+        for job in self._queue.values():
+            if job.reason in ROOM:
+                changes.explain(job, self._now_lacks(job.shape.number))
+        for (tenant, number), told in view.shared_reasons.items():
+            if told in ROOM:
+                changes.explain_alike(tenant, number, self._now_lacks(number))
 
     def _give(self, job: Job) -> None:
         self.placement.give(job, job.allocation)
@@ -295,6 +300,8 @@ class GeneralScheduler(Successor):
         if seen is None or seen.topology is not view.topology:
             kind = View if self._hears is None else LiveView
             seen = self._view = kind(view.topology, view.tenants)
+            seen.planner = self._plan
+            seen.by_phase = (self._queue, self.running)
         if self._hears is None:
             hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
             hidden.update(job.index for job in self.admissions.held)
@@ -305,9 +312,8 @@ class GeneralScheduler(Successor):
             if not self._sorted:
                 self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
                 self._sorted = True
+                seen.by_phase = (self._queue, self.running)
         seen.follow(view, active)
-        seen.by_phase = (self._queue, self.running)
-        seen.planner = self._plan
         return seen
 
     def _blamed(self, error: InvalidPlanError, view: View) -> InvalidPlanError:
@@ -338,7 +344,14 @@ class GeneralScheduler(Successor):
         if changes.starts or changes.stops:
             self._dirty = True
         if changes.reasons and self.trusted:
-            changes.reasons = [(job, self._told(job, reason)) for job, reason in changes.reasons]
+            changes.reasons = [
+                (job, self._lacks(job.shape.number, reason)) for job, reason in changes.reasons
+            ]
+        if changes.shared_reasons and self.trusted:
+            changes.shared_reasons = [
+                (tenant, number, self._lacks(number, reason))
+                for tenant, number, reason in changes.shared_reasons
+            ]
         self._tell(changes)
 
     def _tell(self, changes: Changes) -> None:
@@ -386,28 +399,34 @@ class GeneralScheduler(Successor):
                         left -= amount
         return left
 
-    def _told(self, job: Job, reason: Reason) -> Reason:
-        """What a policy says of a job; which kind of room it lacks is for the placement to say."""
-        if reason not in ROOM or job.shape.number not in self._shape_of:
+    def _lacks(self, number: int, reason: Reason) -> Reason:
+        """What a policy says of jobs; which kind of room they lack is for the placement to say."""
+        if reason not in ROOM or number not in self._shape_of:
             return reason
-        return Reason(why_not(self.placement, self._shape_of[job.shape.number]))
+        return Reason(why_not(self.placement, self._shape_of[number]))
+
+    def _now_lacks(self, number: int) -> Reason:
+        shape = self._shape_of[number]
+        return Reason.ORDER if self.placement.fits(shape) else self._lacks(number, Reason.CAPACITY)
 
     def _plan(self) -> Plan:
-        view, declared = self._view, self.policy.plan_type
+        view = self._view
         assert view is not None  # noqa: S101 - only policies that were shown one ask
         if self._made is not None:
             raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
-        keeps = self.policy.keeps_unnamed
+        kind = self._kind
+        if kind is not None and not view.sharing:
+            made = self._made = kind(view, self.placement, self._shapes, self.running)
+            return made
+        declared, keeps = self.policy.plan_type, self.policy.keeps_unnamed
         if issubclass(declared, ExplicitPlan):
             self._made = declared(view.version, view.now_s, view.active, view.topology)
         elif view.sharing:
             shared = plan_class(declared, SharedChangePlan if keeps else SharedPlan, Pairs)
             self._made = shared(view, self.placement, self._shapes, self.running, self._guests)
         else:
-            kind = self._kind
-            if kind is None:
-                base = ChangePlan if keeps else PlacementPlan
-                kind = self._kind = plan_class(declared, base, NoPairs)
+            base = ChangePlan if keeps else PlacementPlan
+            kind = self._kind = plan_class(declared, base, NoPairs)
             self._made = kind(view, self.placement, self._shapes, self.running)
         return self._made
 

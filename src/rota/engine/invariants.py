@@ -6,7 +6,7 @@ priority policy are compared with what it says now (`check_keys`: that is a Poli
 check raises InvariantError with the job, the place and the time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rota.core.allocation import Allocation, host_of
@@ -49,6 +49,8 @@ class CapacityCheck:
             self._limited.add("cpu")
         if any(node.mem_gib for node in topology.nodes):
             self._limited.add("memory")
+        self._supply: Mapping[str, float] = topology.supply
+        self._whole = dict(self._supply)  # counted over the cluster, wherever it is used
         self._divides = topology.shared or topology.has_gpu_mem
         self._budgets = {kind.name for kind in topology.kinds.values() if not kind.renewable}
         self.spent: list[tuple[int, str, float]] = []
@@ -96,15 +98,24 @@ class CapacityCheck:
             at[place, kind] = at.get((place, kind), 0.0) + amount
         for (place, kind), amount in at.items():
             lent = kind == "gpu" and vertices[place].sharing in ("timeslice", "mps")
-            for vertex in self._above[place]:  # GPUs that jobs share are there once
+            places = (0,) if kind in self._whole else self._above[place]
+            for vertex in places:  # GPUs that jobs share are there once
                 more = min(1.0, amount) if lent else amount
                 used[vertex, kind] = used.get((vertex, kind), 0.0) + more
+        if self._supply is not self._topology.supply:
+            self._declared_anew({kind: used.get((0, kind), 0.0) for kind in self._topology.supply})
         for (vertex, kind), amount in used.items():
-            there = self._have.get((vertex, kind), 0.0)
+            there = self._whole.get(kind, self._have.get((vertex, kind), 0.0))
             if vertices[vertex].level == "gpu" and kind == "gpu_mem_gib":
                 continue  # `misused` looks at single GPUs
             if kind in self._limited and amount > there + TOLERANCE:
                 yield vertices[vertex], kind, amount, there
+
+    def _declared_anew(self, used: Mapping[str, float]) -> None:
+        """There is more or less of what the cluster has as a whole: who has some keeps it."""
+        self._supply = self._topology.supply
+        self._whole = {kind: max(total, used[kind]) for kind, total in self._supply.items()}
+        self._limited |= _hard_kinds(self._topology)
 
     def spend(self, allocation: Allocation) -> None:
         """The job that had this is over: what it has used up is gone."""
@@ -143,7 +154,7 @@ class CapacityCheck:
 
 def _hard_kinds(topology: Topology) -> set[str]:
     """Kinds besides GPUs, CPUs and memory of which no more can be given away than there is."""
-    known = {kind for node in topology.nodes for kind in node.resources}
+    known = {kind for node in topology.nodes for kind in node.resources} | topology.supply.keys()
     hard = {kind for kind in known if not topology.kinds[kind].compressible}
     return hard | ({"gpu_mem_gib"} if topology.has_gpu_mem else set())
 
@@ -548,6 +559,7 @@ class Left:
     def __init__(self, engine: Engine, spent: Iterable[tuple[int, str, float]] = ()) -> None:
         topology = engine.cluster.topology
         self._nodes = [node for node in topology.nodes if node.open]
+        self._whole = topology.supply
         self._used: list[tuple[Vertex, str, float]] = []  # place, kind, amount
         vertices = topology.vertices
         for job in engine.view.active.values():
@@ -556,7 +568,7 @@ class Left:
                 for vertex, kind, amount in (*slices, *job.allocation.extra):
                     place = vertices[vertex]
                     place = vertices[place.node] if place.node >= 0 else place
-                    if place.node < 0 or place.open:
+                    if place.node < 0 or place.open or kind in self._whole:
                         self._used.append((place, kind, amount))
         self._used += [(vertices[vertex], kind, amount) for vertex, kind, amount in spent]
         self.kinds = {"gpu"}
@@ -583,13 +595,13 @@ class Left:
                 and (place.node < 0 or gpu_mem_gib <= place.gpu_mem_gib + TOLERANCE)
             )
 
-        left = dict.fromkeys(needs, 0.0)
+        left = {kind: self._whole.get(kind, 0.0) for kind in needs}
         for node in filter(counts, self._nodes):
             own = {"gpu": node.gpus, "cpu": node.cpus, "memory": node.mem_gib, **node.resources}
             for kind, amount in own.items():
                 left[kind] = left.get(kind, 0.0) + amount
         for place, kind, amount in self._used:
-            if kind in left and counts(place):
+            if kind in left and (kind in self._whole or counts(place)):
                 left[kind] -= amount
         return all(need <= left[kind] + TOLERANCE for kind, need in needs.items())
 
@@ -620,7 +632,7 @@ def check_reasons(
         needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib, **shape.resources}
         needs = {kind: need for kind, need in needs.items() if kind in left.kinds and need}
         if gpus_only and shape.gpus:  # those without GPUs get the CPUs and memory they ask for
-            needs = {"gpu": shape.gpus}
+            needs = {kind: need for kind, need in needs.items() if kind not in ("cpu", "memory")}
         true = Reason.CAPACITY
         if left.enough(needs):
             labels = tuple(

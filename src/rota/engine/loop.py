@@ -313,6 +313,11 @@ class Engine:
             if job.reason != reason and job.phase == WAITING:
                 job.reason = int(reason)
                 self.log.row(now_s, Record.REASON, job.index, -1, -1, reason)
+        told = self.view.shared_reasons
+        for tenant, number, reason in changes.shared_reasons:
+            if told.get((tenant, number), 0) != reason:
+                told[tenant, number] = int(reason)
+                self.log.row(now_s, Record.REASON, -1, number, self.log.tenants[tenant], reason)
 
     def _watch(self, changes: Changes, now_s: float) -> None:
         for level in changes.levels:
@@ -398,6 +403,10 @@ class Engine:
         for job in self.view.active.values():
             if job.reason and job.phase == WAITING:
                 self.log.row(now_s, Record.REASON, job.index)
+        for (tenant, number), reason in self.view.shared_reasons.items():
+            if reason:
+                self.log.row(now_s, Record.REASON, -1, number, self.log.tenants[tenant])
+        self.view.shared_reasons.clear()
 
     def _adopt(self, scheduler: Successor) -> None:
         active = list(self.view.active.values())

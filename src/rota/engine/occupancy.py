@@ -35,8 +35,13 @@ class Occupancy:
         for vertex, amount in allocation.slices:
             wanted[vertex, GPUS] = wanted.get((vertex, GPUS), 0.0) + amount
         for vertex, kind, amount in allocation.extra:
-            wanted[vertex, kind] = wanted.get((vertex, kind), 0.0) + amount
+            place = self._counted_at(vertex, kind)
+            wanted[place, kind] = wanted.get((place, kind), 0.0) + amount
         return wanted
+
+    def _counted_at(self, vertex: int, kind: str) -> int:
+        """Of what the cluster has as a whole it does not matter where it is used."""
+        return 0 if kind in self._topology.supply else vertex
 
     def change(self, allocation: Allocation, sign: int) -> None:
         """Occupy (+1) or vacate (-1)."""
@@ -55,7 +60,7 @@ class Occupancy:
         for vertex, kind, amount in allocation.extra:
             known = self._topology.kind(kind)
             if known is not None and not known.renewable:
-                self._used[vertex, kind] += amount
+                self._used[self._counted_at(vertex, kind), kind] += amount
 
     def fits(self, allocation: Allocation) -> bool:
         """Is there room besides what is occupied?"""
@@ -101,6 +106,8 @@ class Occupancy:
 
     def _capacity(self, vertex: int, kind: str) -> float:
         place = self._vertices[vertex]
+        if kind in self._topology.supply:
+            return self._topology.supply[kind] if self._declared(kind) else INF
         if place.level == DEVICE and kind != GPUS:
             return INF  # `_conflict` decides
         if place.level in (NODE, DEVICE):
@@ -159,6 +166,7 @@ class Occupancy:
                     f"job {job.id} asks for {shape.describe()}: {place.name} is not of that kind"
                 )
         self._check_memory(job, allocation)
+        self._check_supply(job, allocation)
         # pools and nodes overlap: together they must not exceed what is up
         if not self.fits(allocation) or not self._within_all(allocation):
             why = self._conflict(allocation) if self._on is not None else ""
@@ -213,6 +221,19 @@ class Occupancy:
                 raise InvalidPlanError(
                     f"job {job.id} asks for {asked:g} GiB of GPU memory and is given {given:g} at "
                     f"{place.name}: give {GPU_MEMORY.name} there"
+                )
+
+    def _check_supply(self, job: Job, allocation: Allocation) -> None:
+        """It has what it asks for of the kinds that the cluster has as a whole."""
+        for kind in self._topology.supply.keys() & job.shape.resources.keys():
+            asked = job.shape.resources[kind]
+            if allocation.gpus < job.shape.gpus:  # a part of the job, with its part of the rest
+                asked *= allocation.gpus / job.shape.gpus
+            given = sum(amount for _, name, amount in allocation.extra if name == kind)
+            if given < asked - DUST:
+                raise InvalidPlanError(
+                    f"job {job.id} asks for {asked:g} {kind} and is given {given:g}: give it at "
+                    "the nodes where the job runs"
                 )
 
     def _memory_of(self, place: Vertex) -> float:

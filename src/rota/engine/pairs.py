@@ -161,7 +161,8 @@ class Pairs(SharedPlan, PairingPlan):
             return False  # the host has to inherit its GPUs first
         held = self._check_pair(job, host)
         parts = any(amount % 1 for _, amount in held.slices)  # of pools, beside parts of GPUs
-        if parts or not self._placement.accepts(job.shape, held):
+        more = job.shape.resources or host.shape.resources  # a guest has nothing of other kinds
+        if parts or more or not self._placement.accepts(job.shape, held):
             return False
         if not self._placement.shareable(held, job.shape.gpu_mem_gib + host.shape.gpu_mem_gib):
             return False

@@ -132,6 +132,8 @@ class PlacementPlan(Plan):
     """A plan on a placement, which it changes as it goes."""
 
     _may_displace = True  # a waiting job may take the place of those that were not named
+    _by_start: list[Job] | None = None
+    _latest: PlacedJob | None = None
 
     def __init__(
         self, view: View, placement: Placement, shapes: Shapes, running: dict[int, Job]
@@ -141,14 +143,14 @@ class PlacementPlan(Plan):
         self._placement = placement
         self._shapes = shapes
         self._open = self._unnamed(running)  # running jobs that were not named yet
-        self._by_start: list[Job] | None = None
         self._placed: dict[int, tuple[Job, Allocation]] = {}  # without those that just go on
         self._displaced: dict[int, Job] = {}
         self._again: set[int] = set()  # were displaced, and placed again
         self._failed: dict[int, None] = {}  # shapes, in the order in which they failed
-        self._latest: PlacedJob | None = None
         self._room = view.up_gpus  # GPUs that no job placed so far needs
-        self._gpus_only = shapes.gpus_only(placement)
+
+    def _gpus_only(self) -> bool:
+        return self._shapes.gpus_only(self._placement)
 
     def _unnamed(self, running: dict[int, Job]) -> dict[int, Job]:
         return running.copy()
@@ -185,7 +187,7 @@ class PlacementPlan(Plan):
             if keep(job.index, None) is not None:
                 self._room -= job.allocation.gpus
             elif self._room <= 0 and job.gpus:
-                if self._gpus_only:
+                if self._gpus_only():
                     return
             elif job.shape.number not in failed:
                 self.place(job)
@@ -195,7 +197,7 @@ class PlacementPlan(Plan):
         failed = self._failed
         for job in jobs:
             if self._room <= 0 and job.gpus:
-                if self._gpus_only:
+                if self._gpus_only():
                     return
             elif job.shape.number not in failed:
                 yield job
@@ -442,7 +444,7 @@ class ChangePlan(PlacementPlan):
         failed, placement = self._failed, self._placement
         for job in jobs:
             if placement.free <= 0 and job.gpus:
-                if self._gpus_only:
+                if self._gpus_only():
                     return
             elif job.shape.number not in failed:
                 yield job

@@ -136,6 +136,8 @@ class LogReplica:
         self._sizes: dict[int, float] = {}  # allocation -> GPUs
         self._blame: dict[int, int] = {}  # shape -> reason of its head
         self._told: dict[int, int] = {}  # job -> reason of its own
+        self._shared: dict[tuple[int, int], int] = {}  # shape, tenant -> reason of all their jobs
+        self._tenant: dict[int, int] = {}  # by job
         self._slices: dict[int, list[tuple[int, float]]] = {}
 
     def slices(self, ref: int) -> list[tuple[int, float]]:
@@ -144,7 +146,8 @@ class LogReplica:
 
     def reason(self, index: int, shape: int) -> int:
         """Why a waiting job waits, or would if it were the head of its shape."""
-        return self._told.get(index, 0) or self._blame.get(shape, 0)
+        shared = self._shared.get((shape, self._tenant.get(index, -1)), 0)
+        return self._told.get(index, 0) or shared or self._blame.get(shape, 0)
 
     def gpu_s(self, now_s: float) -> float:
         """GPU-seconds held so far, useful or not."""
@@ -178,14 +181,12 @@ class LogReplica:
                 raise InvariantError(f"log: job {job} is submitted twice, again at {time_s:g} s")
             self.jobs[job] = self.present[job] = JobReplica(time_s)
             self.touched.add(job)
+            self._tenant[job] = self._tenant[other] if kind == Record.TASK else other
             if kind == Record.TASK:
                 self.jobs[other].whole = True
                 self.present.pop(other, None)
         elif kind == Record.REASON:
-            if ref >= 0:
-                self._blame[ref] = int(value)
-            else:
-                self._told[job] = int(value)
+            self._explain(job, ref, other, int(value))
         elif kind == Record.MOVE and other >= 0 and job in self.jobs:
             self._inherits(time_s, job, ref, value)
         elif kind == Record.LATE:
@@ -193,6 +194,14 @@ class LogReplica:
         elif kind in FROM:
             late_s, self._late_s = self._late_s, None
             self._change(time_s, kind, job, ref, value, late_s)
+
+    def _explain(self, job: int, shape: int, tenant: int, reason: int) -> None:
+        if shape < 0:
+            self._told[job] = reason
+        elif tenant < 0:
+            self._blame[shape] = reason
+        else:
+            self._shared[shape, tenant] = reason
 
     def _change(  # noqa: C901, PLR0912 - one branch per kind
         self, time_s: float, kind: int, job: int, ref: int, value: float, late_s: float | None

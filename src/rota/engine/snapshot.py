@@ -99,6 +99,7 @@ def freeze(engine: Engine) -> dict[str, Any]:
             for job in engine.jobs.values()
             if job.told is not None
         ],
+        "shared_reasons": [(*of, reason) for of, reason in view.shared_reasons.items()],
         **engine.lifecycle.snapshot(),
         **engine.timers.snapshot(),
         **engine.executor.snapshot(number),
@@ -118,6 +119,8 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
     for vertex in state["closed"]:
         view.topology.vertices[vertex].closed = True
     engine.log.restore(state["log"])
+    told = state.get("shared_reasons", ())  # older states have none
+    view.shared_reasons = {(tenant, number): reason for tenant, number, reason in told}
     allocations = engine.log.known_allocations()
     _restore_jobs(engine, state, allocations)
     engine.events, engine.decisions = state["events"], state["decisions"]

@@ -23,6 +23,7 @@ MOST_GPUS = 100_000
 MOST_NODES = 10_000
 MOST_CPUS = 1_000_000
 MOST_MEM_GIB = 10_000_000
+MOST_KIND = 1_000_000_000
 MOST_DEPENDENCIES = 1000
 MOST_RETRIES = 1000
 LONGEST_GRACE_S = 86400
@@ -139,6 +140,10 @@ def _check_resources(where: str, asked: Resources) -> None:
     _check_amount(f"{where}: cpus", asked.cpus, MOST_CPUS)
     _check_amount(f"{where}: mem", memory_gib(asked.mem, f"{where}: mem"), MOST_MEM_GIB)
     _check_amount(f"{where}: gpu_mem_gib", asked.gpu_mem_gib, MOST_MEM_GIB)
+    for kind, amount in asked.kinds.items():
+        if not kind.isidentifier() or len(kind) > LONGEST_NAME:
+            raise InputError(f"{where}: kinds: {shown(kind)} is no name of a resource")
+        _check_amount(f"{where}: kinds: {kind}", amount, MOST_KIND)
     if asked.gpu_mem_gib and asked.gpus == 0:
         raise InputError(
             f"{where}: gpu_mem_gib is {asked.gpu_mem_gib:g} and gpus 0: ask for GPUs, or a part of "

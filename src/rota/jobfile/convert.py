@@ -9,7 +9,7 @@ from rota.core.jobs import UNKNOWN, Behaviour, JobSpec, Request, TaskGroup
 from rota.core.launch import ArrayTask, Launch, image_labels
 from rota.jobfile.arrays import array_of
 from rota.jobfile.check import check, gpu_types
-from rota.jobfile.model import GpuRange, JobFile
+from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.jobfile.quantities import duration_s, memory_gib
 
 
@@ -28,8 +28,9 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
     if job.nodes > 1 or job.external:
         assert not isinstance(asked.gpus, GpuRange)  # noqa: S101 - `check` refused it
         amounts = TaskGroup(
-            "worker", job.nodes, int(asked.gpus), asked.cpus, mem_gib, gpu_mem_gib=asked.gpu_mem_gib
-        )
+            "worker", job.nodes, int(asked.gpus), asked.cpus, mem_gib,
+            gpu_mem_gib=asked.gpu_mem_gib, resources=_amounts(asked),
+        )  # fmt: skip
         return _in_parts(amounts, types, labels, apart=not job.external)
     more = {"gpu_mem_gib": asked.gpu_mem_gib} if asked.gpu_mem_gib else {}  # equal ones are one
     if isinstance(asked.gpus, GpuRange):
@@ -39,7 +40,23 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
     else:
         gpus = int(asked.gpus) if asked.gpus == int(asked.gpus) else asked.gpus
         found = Request.of(gpus, gpu_types=types, cpus=asked.cpus, mem_gib=mem_gib, **more)
+    if asked.kinds:
+        found = _with_kinds(found, _amounts(asked))
     return _labelled(found, labels) if labels else found
+
+
+def _amounts(asked: Resources) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted((kind, amount) for kind, amount in asked.kinds.items() if amount))
+
+
+@lru_cache(maxsize=4096)
+def _with_kinds(request: Request, amounts: tuple[tuple[str, float], ...]) -> Request:
+    """The whole job asks for these: each of its tasks for its part."""
+    (group,) = request.groups
+    each = tuple((kind, amount / group.count) for kind, amount in amounts)
+    return msgspec.structs.replace(
+        request, groups=(msgspec.structs.replace(group, resources=each),)
+    )
 
 
 _types = lru_cache(maxsize=4096)(gpu_types)  # every job has one, and they are few

@@ -20,6 +20,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     cpus: float = 0.0
     mem: str | float = 0.0  # GiB, or `64GB`, `512M`
     gpu_mem_gib: float = 0.0  # of each GPU, or of its part of one
+    kinds: Mapping[str, float] = msgspec.field(default_factory=dict)  # licences, ...: `matlab: 2`
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -21,7 +21,10 @@ NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoin
 # values that are not one text
 DEPENDENCIES = ("depends_on", "after_any", "after_fail")
 LISTS = (*DEPENDENCIES, "notify", "notify_on", "secrets")
-_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", *LISTS)
+_KINDS = "resources.kinds."
+_STRUCTURED = (
+    "resources", "resources.gpus", "resources.kinds", "checkpoint", "envs", "speeds", *LISTS,
+)  # fmt: skip
 _CLOUD_KEYS = ("config", "api_server", "event_callback", "experimental", "service", "volumes")
 _CLOUD_RESOURCES = (
     "any_of", "autostop", "cloud", "disk_size", "disk_tier", "image_id", "infra", "instance_type",
@@ -94,6 +97,9 @@ def with_values(job: JobFile, settings: Sequence[str]) -> JobFile:
         key, dot, inner = path.strip().partition(".")
         check_keys("--set", {key: None}, KEYS)
         value = load_value(text, where) if path.strip() in _STRUCTURED else text
+        if path.strip().startswith(_KINDS):
+            value = {**_kinds_in(content), inner.partition(".")[2]: text}
+            inner = "kinds"
         if not dot:
             content[key] = value
             continue
@@ -101,6 +107,13 @@ def with_values(job: JobFile, settings: Sequence[str]) -> JobFile:
             raise InputError(f"{where}: {key} has no keys of its own: write {key}=value")
         content[key] = entry_of("--set", content, key) | {inner: value}
     return job_from({k: v for k, v in content.items() if v is not None}, "--set")
+
+
+def _kinds_in(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was set of `resources.kinds` before."""
+    resources = content.get("resources")
+    kinds = resources.get("kinds") if isinstance(resources, dict) else None
+    return kinds if isinstance(kinds, dict) else {}
 
 
 def _nested(value: Any, kind: type[msgspec.Struct], where: str) -> Any:

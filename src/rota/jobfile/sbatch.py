@@ -28,8 +28,8 @@ SHORT = {
 
 HONOURED = (
     "array", "chdir", "cpus-per-task", "dependency", "export", "gpus", "gpus-per-node",
-    "gpus-per-task", "gres", "job-name", "mem", "mem-per-cpu", "mem-per-gpu", "nodes", "ntasks",
-    "ntasks-per-node", "partition", "priority", "signal", "time",
+    "gpus-per-task", "gres", "job-name", "licenses", "mem", "mem-per-cpu", "mem-per-gpu", "nodes",
+    "ntasks", "ntasks-per-node", "partition", "priority", "signal", "time",
 )  # fmt: skip
 FLAGS = ("hold", "requeue", "quiet", "verbose", "parsable")  # `requeue`: Rota always does
 
@@ -50,7 +50,7 @@ LEFT_OUT = {
     "no-requeue": "what is preempted or loses its node is started again",
     "begin": "the job may start at once: use --hold and `rota release`",
     "deadline": "write a job file with `deadline`", "nice": "use --priority",
-    "time-min": "use --time", "comment": _NONE, "clusters": _NONE, "licenses": _NONE,
+    "time-min": "use --time", "comment": _NONE, "clusters": _NONE,
     "no-kill": _NONE, "overcommit": _NONE, "wait": "use `rota submit --wait`",
     "distribution": _CORES, "core-spec": _CORES, "cpu-bind": _CORES, "gpu-bind": _CORES,
     "hint": _CORES, "threads-per-core": _CORES, "cores-per-socket": _CORES,
@@ -109,7 +109,9 @@ def read_sbatch(text: str, where: str) -> Translated:
         name=options.given.get("job-name", ""),
         workdir=options.given.get("chdir", ""),
         envs=_exported(options),
-        resources=Resources(gpus, gpu_type, cpus, _memory(options, cpus, gpus)),
+        resources=Resources(
+            gpus, gpu_type, cpus, _memory(options, cpus, gpus), kinds=_licences(options, nodes)
+        ),
         nodes=nodes,
         queue=_queue(options),
         priority=_priority(options),
@@ -242,6 +244,17 @@ def _typed(options: _Options, key: str) -> tuple[int, str]:
             f"{options.where}: --{key} is {shown(options.given[key])}: write NUMBER or TYPE:NUMBER"
         )
     return int(number), kind
+
+
+def _licences(options: _Options, nodes: int) -> dict[str, float]:
+    """`matlab:2,ansys`: of the whole job, so that each node has its part."""
+    found: dict[str, float] = {}
+    for part in filter(None, options.given.get("licenses", "").split(",")):
+        match = re.fullmatch(r"\s*([A-Za-z_]\w*)(?:[:=]([0-9]{1,9}))?\s*", part)
+        if match is None:
+            raise InputError(f"{options.where}: --licenses is {shown(part)}: write NAME:NUMBER")
+        found[match[1]] = int(match[2] or 1) / nodes
+    return found
 
 
 def _gres(options: _Options) -> list[tuple[int, str]]:

@@ -7,6 +7,7 @@ At every instant without progress a job waits by exactly one reason:
 - `down` from the failure of its node until that node is up again or the job restarts, whatever else
   would keep it waiting: the failure is the root cause;
 - the reason that its scheduler gave to this very job (REASON row with ref -1), until it starts;
+- that of all jobs of its tenant with its request shape (REASON row with a shape and a tenant);
 - for the *head* of its request shape: the shape's reason (`capacity`, `fragmentation`, ...);
 - `order` otherwise: somebody else is served first.
 
@@ -14,9 +15,10 @@ In a recorded schedule (`observed` of a replay) all waits are `unknown` but for 
 failure: a log tells when a job started, not what kept it.
 
 A shape has one head at a time: the job that the shape's last REASON row names as long as it waits,
-then the waiting job that comes first in the trace. Jobs that wait by a reason of their own are not
-heads. (Priority policies tell whenever a shape has another head. Policies that decide everything
-anew do not; sums over a shape are exact, their attribution to single jobs is then by this rule.)
+then the waiting job that comes first in the trace. Jobs that wait by a reason of their own, or by
+one that they share with others of their tenant, are not heads. (Priority policies tell whenever a
+shape has another head. Policies that decide everything anew do not; sums over a shape are exact,
+their attribution to single jobs is then by this rule.)
 
 The wait of a non-gang job (no task makes progress) is divided in proportion to its tasks' waits.
 """
@@ -24,6 +26,7 @@ The wait of a non-gang job (no task makes progress) is divided in proportion to 
 from array import array
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,6 +44,9 @@ REASONS = tuple(reason.label for reason in Reason if reason)
 HeadSpan: TypeAlias = tuple[int, int, float, float]
 """Slot of the actor, number of the reason, from when, until when (in seconds)."""
 
+Sharing: TypeAlias = dict[tuple[int, int], tuple[Ints, Ints]]
+"""By tenant and shape: rows of the log that say why their jobs wait, and the reasons."""
+
 _WIDTH = len(Reason)
 _PLACED = (Record.START, Record.MOVE)
 _PART = 100_000  # jobs at a time
@@ -50,7 +56,7 @@ _LEAVES, _ENTERS, _BLAMED = range(3)  # order within one row of the log
 def fold_delay(log: pl.DataFrame | History) -> Floats:
     """Seconds by job (a row per job, in their order) and reason (columns: `REASONS`)."""
     history = read_history(log)
-    delays = _own_delays(history, _head_times(history), 0, len(history.actors))
+    delays = _own_delays(history, _corrections(history), 0, len(history.actors))
     if history.has_tasks.any():
         _divide_families(history, delays)
     if history.is_job.all():  # no copy: of a million jobs it would be a tenth of a gigabyte
@@ -66,7 +72,7 @@ def total_delay(history: History, chosen: Bools) -> Floats:
     if not history.is_job.all():
         whole: Floats = fold_delay(history)[chosen].sum(axis=0)
         return whole
-    heads = _head_times(history)
+    heads = _corrections(history)
     total = np.zeros((1, _WIDTH))
     for first in range(0, len(history.actors), _PART):
         part = _own_delays(history, heads, first, min(first + _PART, len(history.actors)))
@@ -75,7 +81,7 @@ def total_delay(history: History, chosen: Bools) -> Floats:
     return total[0, 1:]
 
 
-def _own_delays(history: History, head_times: "HeadTimes", first: int, last: int) -> Floats:
+def _own_delays(history: History, known: "KnownTimes", first: int, last: int) -> Floats:
     """Of these actors by number of reason; everything unexplained is `order`."""
     spans = slice(*np.searchsorted(history.actor, [first, last]).tolist())
     state = history.state[spans]
@@ -84,10 +90,10 @@ def _own_delays(history: History, head_times: "HeadTimes", first: int, last: int
     cells = actors * _WIDTH + span_reasons(history, spans)[counted]
     size = (last - first) * _WIDTH
     delays = add_up(cells, history.length_s[spans][counted], size).reshape(-1, _WIDTH)
-    among = slice(*np.searchsorted(head_times[0], [first, last]).tolist())
-    heads, as_heads = head_times[0][among] - first, head_times[1][among]
-    delays[heads] += as_heads
-    delays[heads, Reason.ORDER] -= as_heads.sum(axis=1)
+    among = slice(*np.searchsorted(known[0], [first, last]).tolist())
+    actors, by_reason = known[0][among] - first, known[1][among]
+    delays[actors] += by_reason
+    delays[actors, Reason.ORDER] -= by_reason.sum(axis=1)
     np.maximum(delays[:, Reason.ORDER], 0.0, out=delays[:, Reason.ORDER])
     return delays
 
@@ -104,22 +110,28 @@ def _divide_families(history: History, delays: Floats) -> None:
     delays[families] *= scale[:, None]
 
 
-HeadTimes: TypeAlias = tuple[Ints, Floats]
+KnownTimes: TypeAlias = tuple[Ints, Floats]
 
 
-def _head_times(history: History) -> HeadTimes:
-    """Who was ever the head of its shape, and for how long by the shape's reason (never `order`).
+def _corrections(history: History) -> KnownTimes:
+    """Who was not waiting by `order` although it had no reason of its own: heads, and sharers.
 
-    Seconds by actor, in this order, and number of reason.
+    Seconds by actor, in this order, and number of reason (never `order`).
     """
     actors, reasons, lengths_s = array("q"), array("q"), array("d")
-    for head, reason, from_s, until_s in head_spans(history, waits_plainly(history)):
+    plain = plain_spans(history)
+    shared = shared_reasons(history)
+    for head, reason, from_s, until_s in head_spans(history, uncovered(history, plain, shared)):
         actors.append(head)
         reasons.append(reason)
         lengths_s.append(until_s - from_s)
-    heads, places = np.unique(np.asarray(actors, dtype=np.int64), return_inverse=True)
-    cells = np.asarray(reasons, dtype=np.int64) * len(heads) + places
-    return heads, add_up(cells, lengths_s, len(heads) * _WIDTH).reshape(_WIDTH, len(heads)).T
+    for who, reason, seconds in _shared_times(history, plain, shared):
+        actors.extend(who.tolist())
+        reasons.extend([reason] * len(who))
+        lengths_s.extend(seconds.tolist())
+    found, places = np.unique(np.asarray(actors, dtype=np.int64), return_inverse=True)
+    cells = np.asarray(reasons, dtype=np.int64) * len(found) + places
+    return found, add_up(cells, lengths_s, len(found) * _WIDTH).reshape(_WIDTH, len(found)).T
 
 
 def span_reasons(history: History, spans: slice = slice(None)) -> Ints:
@@ -140,22 +152,117 @@ def waits_plainly(history: History) -> Bools:
     return plain
 
 
-def head_spans(history: History, plain: Bools) -> Iterator[HeadSpan]:
+class PlainSpans(NamedTuple):
+    """In the queue without a reason of their own: who, from which row of the log until which."""
+
+    actor: Ints
+    row: Ints
+    until_row: Ints
+
+    def only(self, these: Bools) -> "PlainSpans":
+        """Some of them."""
+        return PlainSpans(self.actor[these], self.row[these], self.until_row[these])
+
+
+def plain_spans(history: History) -> PlainSpans:
+    """All of them."""
+    plain = waits_plainly(history)
+    return PlainSpans(history.actor[plain], history.row[plain], history.until_row[plain])
+
+
+# --- reasons that jobs of a tenant share ----------------------------------------------------------
+
+
+def shared_reasons(history: History) -> Sharing:
+    """What was said of all jobs of a tenant and a shape."""
+    told = (history.event == Record.REASON) & (history.ref >= 0) & (history.other >= 0)
+    rows = np.flatnonzero(told)
+    if not len(rows):
+        return {}
+    order = np.lexsort([rows, history.ref[rows], history.other[rows]])
+    rows = rows[order]
+    tenants, shapes = history.other[rows], history.ref[rows]
+    others = (np.diff(tenants, prepend=-1) != 0) | (np.diff(shapes, prepend=-1) != 0)
+    begins = np.flatnonzero(others)
+    values = history.value[rows].astype(np.int64)
+    return {
+        (int(tenants[first]), int(shapes[first])): (rows[first:last], values[first:last])
+        for first, last in pairwise([*begins.tolist(), len(rows)])
+    }
+
+
+def _of(history: History, plain: PlainSpans, tenant: int, shape: int) -> Bools:
+    """The spans of a tenant's jobs with this shape."""
+    those: Bools = history.tenant[plain.actor] == tenant
+    those &= history.shape[plain.actor] == shape
+    return those
+
+
+def _shared_times(
+    history: History, plain: PlainSpans, shared: Sharing
+) -> Iterator[tuple[Ints, int, Floats]]:
+    """Actors, and for how long they waited by a reason that they share (never `order`)."""
+    for (tenant, shape), (rows, reasons) in shared.items():
+        those = plain.only(_of(history, plain, tenant, shape))
+        at_s = history.time_s[rows]
+        for reason in np.unique(reasons).tolist():
+            if reason in (0, Reason.ORDER):
+                continue
+            holds = reasons == reason
+            lengths_s = np.where(holds[:-1], np.diff(at_s), 0.0)
+            before_s = np.append(0.0, np.cumsum(lengths_s))  # up to each row
+            seconds = _up_to(history.time_s[those.until_row], at_s, holds, before_s)
+            seconds -= _up_to(history.time_s[those.row], at_s, holds, before_s)
+            yield those.actor, reason, seconds
+
+
+def _up_to(time_s: Floats, at_s: Floats, holds: Bools, before_s: Floats) -> Floats:
+    """For how long a reason was in force until these times."""
+    last = np.searchsorted(at_s, time_s, side="right") - 1
+    known = np.maximum(last, 0)
+    found: Floats = before_s[known] + np.where(holds[known], time_s - at_s[known], 0.0)
+    return np.where(last >= 0, found, 0.0)
+
+
+def uncovered(history: History, plain: PlainSpans, shared: Sharing) -> PlainSpans:
+    """Where jobs share no reason: before the first, and where it was taken back."""
+    for (tenant, shape), (rows, reasons) in shared.items():
+        those = _of(history, plain, tenant, shape)
+        gaps = [(-1, int(rows[0]))]  # from a row that takes a reason back to the next
+        taken_back = np.flatnonzero(reasons == 0).tolist()
+        ends = np.append(rows, len(history.time_s))
+        gaps += [(int(rows[at]), int(ends[at + 1])) for at in taken_back]
+        parts = [plain.only(~those)]
+        covered = plain.only(those)
+        for first, last in gaps:
+            row = np.maximum(covered.row, first)
+            until_row = np.minimum(covered.until_row, last)
+            part = PlainSpans(covered.actor, row, until_row)
+            parts.append(part.only(history.time_s[until_row] > history.time_s[row]))
+        plain = PlainSpans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return plain
+
+
+# --- heads of shapes ------------------------------------------------------------------------------
+
+
+def head_spans(history: History, plain: PlainSpans) -> Iterator[HeadSpan]:
     """Who was the head of its shape, by which reason (never `order`), from when until when.
 
     Args:
         history: The log.
-        plain: The spans of those who may be heads: of whole shapes, from `waits_plainly`.
+        plain: The spans of those who may be heads: of whole shapes, from `uncovered`.
     """
-    blames = np.flatnonzero((history.event == Record.REASON) & (history.ref >= 0))
-    if not len(blames) or not plain.any():
+    told = (history.event == Record.REASON) & (history.ref >= 0) & (history.other < 0)
+    blames = np.flatnonzero(told)
+    actors = plain.actor
+    count = len(actors)
+    if not len(blames) or not count:
         return iter(())
     shape_of = history.shape
-    actors = history.actor[plain]
     heads = history.actor_of(history.job[blames])
     heads[history.job[blames] < 0] = -1
-    count = len(actors)
-    row = np.concatenate([history.until_row[plain], history.row[plain], blames])
+    row = np.concatenate([plain.until_row, plain.row, blames])
     shape = np.concatenate([shape_of[actors], shape_of[actors], history.ref[blames]])
     what = np.repeat([_LEAVES, _ENTERS, _BLAMED], [count, count, len(blames)])
     who = np.concatenate([actors, actors, heads])
@@ -234,6 +341,8 @@ class Waits:
     def __init__(self, history: History) -> None:
         self._history = history
         self._plain = waits_plainly(history)
+        self._shared = shared_reasons(history)
+        self._uncovered = uncovered(history, plain_spans(history), self._shared)
         self._reason = span_reasons(history)
         self._heads: dict[int, dict[int, list[HeadSpan]]] = {}
         self._begins = np.searchsorted(history.actor, np.arange(len(history.actors) + 1))
@@ -285,19 +394,45 @@ class Waits:
             if history.state[span] not in (WAITS, OVERHEAD):
                 continue
             reason = int(self._reason[span])
-            while self._plain[span] and head is not None and head[2] < until_s:
-                yield Wait(from_s, head[2], reason, kind)
-                yield Wait(head[2], head[3], head[1], kind)
-                from_s = head[3]
-                head = next(heads, None)
-            yield Wait(from_s, until_s, reason, kind)
+            if not self._plain[span]:
+                yield Wait(from_s, until_s, reason, kind)
+                continue
+            for first_s, last_s, shared in self._shares(actor, from_s, until_s):
+                from_s = first_s
+                while not shared and head is not None and head[2] < last_s:
+                    yield Wait(from_s, head[2], reason, kind)
+                    yield Wait(head[2], head[3], head[1], kind)
+                    from_s = head[3]
+                    head = next(heads, None)
+                yield Wait(from_s, last_s, shared or reason, kind)
+
+    def _shares(
+        self, actor: int, from_s: float, until_s: float
+    ) -> Iterator[tuple[float, float, int]]:
+        """From when until when it shares which reason; 0: none."""
+        history = self._history
+        of = (int(history.tenant[actor]), int(history.shape[actor]))
+        reason = 0
+        if of in self._shared:
+            rows, reasons = self._shared[of]
+            at_s = history.time_s[rows]
+            first = int(np.searchsorted(at_s, from_s, side="right"))
+            inside = slice(first, int(np.searchsorted(at_s, until_s)))
+            reason = int(reasons[first - 1]) if first else 0
+            changes = zip(at_s[inside].tolist(), reasons[inside].tolist(), strict=True)
+            for change_s, following in changes:
+                yield from_s, change_s, reason
+                from_s, reason = change_s, following
+        yield from_s, until_s, reason
 
     def _heads_of(self, shape: int) -> dict[int, list[HeadSpan]]:
         """When the actors of a shape were its head."""
         if shape not in self._heads:
-            among = self._plain & (self._history.shape[self._history.actor] == shape)
+            plain = self._uncovered
             found: dict[int, list[HeadSpan]] = {}
-            for span in head_spans(self._history, among):
+            for span in head_spans(
+                self._history, plain.only(self._history.shape[plain.actor] == shape)
+            ):
                 found.setdefault(span[0], []).append(span)
             self._heads[shape] = found
         return self._heads[shape]

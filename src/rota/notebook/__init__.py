@@ -1,9 +1,9 @@
 """Rota in a notebook: run, compare, look at it.
 
-`simulate` and `compare` run, an `Experiment` is a whole matrix of runs; `predict` says how
-predictable a log is, `load` reads a folder that was written before, and `performance_report` writes
-a page about what runs inside a block. What they return shows itself as a table; runs and
-comparisons have a `plot_...` method for every figure.
+`simulate` and `compare` run, an `Experiment` is a whole matrix of runs, `tune` searches the best of
+many with early stopping; `predict` says how predictable a log is, `load` reads a folder that was
+written before, and `performance_report` writes a page about what runs inside a block. What they
+return shows itself as a table; runs and comparisons have a `plot_...` method for every figure.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from rota.notebook.prediction import Predictability, predict
     from rota.notebook.result import Result
     from rota.notebook.run import compare, load, simulate
+    from rota.notebook.tuning import TuneResult, tune
 
 __all__ = [
     "Comparison",
     "Experiment",
     "Predictability",
     "Result",
+    "TuneResult",
     "compare",
     "load",
     "performance_report",
     "predict",
     "simulate",
+    "tune",
 ]
 
 _HOMES = {
@@ -33,11 +36,13 @@ _HOMES = {
     "Experiment": "experiment",
     "Predictability": "prediction",
     "Result": "result",
+    "TuneResult": "tuning",
     "compare": "run",
     "load": "run",
     "performance_report": "performance",
     "predict": "prediction",
     "simulate": "run",
+    "tune": "tuning",
 }
 
 

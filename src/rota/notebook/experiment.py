@@ -70,11 +70,11 @@ class Experiment:
             "workloads": _entries(workloads),
             "clusters": _entries(clusters),
             "policies": _entries(policies),
-            "parameters": _plain(parameters or {}),
+            "parameters": plain(parameters or {}),
             "loads": list(loads) if isinstance(loads, Sequence) else [loads],
             "seeds": seeds if isinstance(seeds, int) else list(seeds),
-            "options": _plain(options or {}),
-            **_plain(more),
+            "options": plain(options or {}),
+            **plain(more),
         }
         self.spec: Spec = parse_spec(SweepSource("experiment", Path(base), data))
 
@@ -118,7 +118,7 @@ class Experiment:
             fresh: Do all runs again.
             told: Called with (runs done, runs to do, a failure or None) after every run.
         """
-        executor = _executor(on, jobs, ray_address)
+        executor = make_executor(on, jobs, ray_address)
         if folder is not None:
             return Results(sweep(self.spec, Path(folder), executor, fresh=fresh, told=told))
         scratch = Path(mkdtemp(prefix="rota-experiment-"))
@@ -131,7 +131,8 @@ class Experiment:
         return results
 
 
-def _executor(on: str, jobs: int | None, ray_address: str | None) -> RunExecutor:
+def make_executor(on: str, jobs: int | None, ray_address: str | None) -> RunExecutor:
+    """Where runs are done."""
     if on == "local":
         return Local(jobs)
     if on == "ray":
@@ -144,17 +145,17 @@ def _executor(on: str, jobs: int | None, ray_address: str | None) -> RunExecutor
 def _entries(entries: Entries) -> list[Any]:
     if isinstance(entries, (str, PathLike, Mapping)):
         entries = [entries]
-    return [_plain(entry) for entry in entries]
+    return [plain(entry) for entry in entries]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Data as a YAML file would give it."""
     if isinstance(value, PathLike):
         return fspath(value)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, range)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 

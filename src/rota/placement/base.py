@@ -79,7 +79,11 @@ class Placement(Stateful, ABC):
             kinds.setdefault((node.gpu_type, tuple(node.labels)), len(kinds))
             for node in self.room.nodes
         ]
-        self._clocks = [0] * len(kinds)  # the same for nodes of one kind
+        self._supplies = {kind: number for number, kind in enumerate(self.room.supply)}
+        """Kinds that the cluster has as a whole, and their numbers."""
+        self._node_kinds = len(kinds)
+        # the same for nodes of one kind, and then for kinds of resources of the whole cluster
+        self._clocks = [0] * (len(kinds) + len(self._supplies))
         self._accepts: dict[int, list[int]] = {}  # shape -> those kinds
         self._enough: dict[int, tuple[int, bool]] = {}
         self._fits: dict[int, tuple[int, bool]] = {}
@@ -100,7 +104,7 @@ class Placement(Stateful, ABC):
             for position, spec in enumerate(topology.specs):
                 if any(spec.modes):
                     modes[position] = spec.modes
-        return Room(topology.nodes, modes=modes, kinds=topology.kinds)
+        return Room(topology.nodes, modes=modes, kinds=topology.kinds, supply=topology.supply)
 
     def _vertices(self) -> dict[int, tuple[int, int]]:
         """Where a slice lies: the position of its node, and the number of a GPU that it names."""
@@ -179,12 +183,25 @@ class Placement(Stateful, ABC):
     def eligible(self, shape: Shape) -> int:
         """The nodes that are up and could ever host a part of it, as a set like `up_nodes`.
 
-        Requests whose sets have no node in common can never be in each other's way.
+        Requests whose sets have nothing in common can never be in each other's way: behind the
+        nodes there is a place for each kind that the cluster has as a whole.
         """
         known = self._hosts.get(shape.number)
         if known is None:
             known = self._hosts[shape.number] = self._could_host(shape)
-        return known & self.up_nodes
+        nodes = known & self.up_nodes
+        if self._supplies and shape.resources and nodes:
+            nodes |= self._supplies_of(shape.resources)
+        return nodes
+
+    def _supplies_of(self, kinds: Iterable[str]) -> int:
+        """Those of these kinds that the cluster has as a whole, as a set behind the nodes."""
+        found, first = 0, len(self.room.nodes)
+        for kind in kinds:
+            number = self._supplies.get(kind)
+            if number is not None:
+                found |= 1 << first + number
+        return found
 
     def _could_host(self, shape: Shape) -> int:
         capacity = self.capacity(shape)
@@ -217,7 +234,11 @@ class Placement(Stateful, ABC):
                 return True
         if not allocation.extra:
             return False
-        return any(nodes >> where[vertex][0] & 1 for vertex, _, _ in allocation.extra)
+        if any(nodes >> where[vertex][0] & 1 for vertex, _, _ in allocation.extra):
+            return True
+        return bool(
+            self._supplies and nodes & self._supplies_of(kind for _, kind, _ in allocation.extra)
+        )
 
     def gpus_on(self, nodes: int, allocation: Allocation | None = None) -> float:
         """GPUs of those of these nodes that are up; with `allocation` only what it has there."""
@@ -266,6 +287,10 @@ class Placement(Stateful, ABC):
         for kind in shape.resources:
             if self.topology.kind(kind) is None:
                 return f"the cluster knows no resource {kind!r}: declare it in the cluster's file"
+        for kind, need in shape.resources.items():
+            there = self._empty.supply.get(kind, need)
+            if need > there + EPSILON:
+                return f"the cluster has {there:g} {kind} in all"
         return ""
 
     def fits(self, shape: Shape) -> bool:
@@ -285,7 +310,11 @@ class Placement(Stateful, ABC):
         kinds = self._accepts.get(shape.number)
         if kinds is None:
             matching = self.room.matching(shape)
-            kinds = self._accepts[shape.number] = sorted(set(compress(self._kind_of, matching)))
+            kinds = sorted(set(compress(self._kind_of, matching)))
+            for kind in shape.resources:
+                if kind in self._supplies:
+                    kinds.append(self._node_kinds + self._supplies[kind])
+            self._accepts[shape.number] = kinds
         clocks = self._clocks
         return clocks[kinds[0]] if len(kinds) == 1 else sum(clocks[kind] for kind in kinds)
 
@@ -369,6 +398,11 @@ class Placement(Stateful, ABC):
             for kind, need in shape.resources.items():
                 if node.resources.get(kind):
                     extra.append((node.id, kind, need * share))
+        supply = self.topology.supply
+        if supply and shape.resources:  # not in parts: sums of thirds are no whole numbers
+            first = room.nodes[choice[0][0]].id
+            asked = [(kind, need) for kind, need in shape.resources.items() if kind in supply]
+            extra += [(first, kind, need) for kind, need in asked]
         return Allocation(slices, extra)
 
     def _gpu_memory(
@@ -545,14 +579,22 @@ class Placement(Stateful, ABC):
         out = []
         for job in reversed(self._tail):
             allocation = job.allocation
-            touched = [p for p in self._positions(allocation) if p in wanted]
+            touched: Iterable[int] = [p for p in self._positions(allocation) if p in wanted]
             if not touched:
-                continue
+                if not self._competes(shape, allocation):
+                    continue
+                touched = wanted
             self._shift(trial, allocation, -1)
             if any(trial.usable(p, shape) < wanted[p] - EPSILON for p in touched):
                 self._shift(trial, allocation, +1)
                 out.append(job)
         return out
+
+    def _competes(self, shape: Shape, allocation: Allocation) -> bool:
+        """Does it have any of what the request wants that the cluster has as a whole?"""
+        return bool(self._supplies) and any(
+            kind in self._supplies and kind in shape.resources for _, kind, _ in allocation.extra
+        )
 
     def changed(self, shape: Shape, dirty: set[int]) -> Sequence[Changed] | None:  # noqa: ARG002
         """Of a request that did not fit before something changed on the `dirty` vertices.
@@ -607,8 +649,10 @@ class Placement(Stateful, ABC):
             self._tick(position)
             if self.room.up[position]:
                 self.free = tidy(self.free + sign * amount)
-        for vertex, _, _ in allocation.extra:
+        for vertex, kind, _ in allocation.extra:
             self._tick(where[vertex][0])
+            if kind in self._supplies:
+                self._clocks[self._node_kinds + self._supplies[kind]] += 1
 
 
 class Verified(Placement):
@@ -670,6 +714,7 @@ class Verified(Placement):
             yield "CPUs", room.cpus[position]
         if room.has_mem:
             yield "GiB of memory", room.mem_gib[position]
+        yield from room.supply.items()
 
 
 def _alike(

@@ -185,6 +185,7 @@ class SearchingConsolidate(Placement):
             and not shape.apart
             and not room.shares
             and self.fits_one_node(shape)
+            and not (shape.resources and room.supply)  # somebody on another node may have it
         )
         if not self._counted:
             return super().walk(shape, lower)

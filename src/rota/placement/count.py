@@ -35,7 +35,8 @@ class PooledCount(Placement):
 
     def empty_room(self) -> Room:
         """The pools, idle."""
-        return Room(self._pools, divisible=True, kinds=self.topology.kinds)
+        topology = self.topology
+        return Room(self._pools, divisible=True, kinds=topology.kinds, supply=topology.supply)
 
     def never(self, shape: Shape) -> str | None:
         """As in the base, over pools."""
@@ -247,6 +248,6 @@ def count(topology: Topology, params: Params | None = None, *, seed: int = 0) ->
 
 def _only_gpus(topology: Topology) -> bool:
     """Nothing else to count."""
-    return not any(
+    return not topology.supply and not any(
         node.cpus or node.mem_gib or node.gpu_mem_gib or node.resources for node in topology.nodes
     )

@@ -26,12 +26,13 @@ class Room:
 
     `gpu_mem` is the memory in use on shared GPUs, as `shares` is; of pools it is what is free of
     all their GPUs. `more` has what is free of other kinds, by kind and position; kinds of which a
-    shortage only slows jobs down are not in it.
+    shortage only slows jobs down are not in it. `supply` has what is free of those that the cluster
+    has as a whole: who lacks some of that finds no room on any node.
     """
 
     __slots__ = (
-        "_matching", "_modes", "cpus", "divisible", "gpu_mem", "gpus", "has_cpus", "has_gpu_mem",
-        "has_mem", "mem_gib", "more", "nodes", "pool_mem", "shares", "up",
+        "_matching", "_modes", "_soft", "cpus", "divisible", "gpu_mem", "gpus", "has_cpus",
+        "has_gpu_mem", "has_mem", "mem_gib", "more", "nodes", "pool_mem", "shares", "supply", "up",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,7 @@ class Room:
         divisible: bool = False,
         modes: Mapping[int, Sequence[str]] | None = None,
         kinds: Mapping[str, ResourceKind] | None = None,
+        supply: Mapping[str, float] | None = None,
     ) -> None:
         self.nodes = nodes
         self.divisible = divisible
@@ -61,6 +63,10 @@ class Room:
             for kind in dict.fromkeys(kind for node in nodes for kind in node.resources)
             if kinds is None or not kinds[kind].compressible
         }
+        self.supply: dict[str, float] = dict(supply or {})
+        self._soft = {kind for kind in self.supply if kinds and kinds[kind].compressible}
+        for kind in self._soft:
+            del self.supply[kind]
         self._modes = modes or {}  # of the GPUs of nodes where not every part is welcome
         self._matching: dict[int, list[bool]] = {}
 
@@ -76,6 +82,7 @@ class Room:
         other.gpu_mem = {position: used.copy() for position, used in self.gpu_mem.items()}
         other.pool_mem = self.pool_mem[:]
         other.more = {kind: free[:] for kind, free in self.more.items()}
+        other.supply, other._soft = self.supply.copy(), self._soft  # noqa: SLF001 - its own class
         other._matching = self._matching  # noqa: SLF001 - its own class
         return other
 
@@ -150,7 +157,10 @@ class Room:
         """How many GPUs of the request other kinds suffice for on this node."""
         times = float("inf")
         for kind, need in shape.resources.items():
-            if need and kind in self.more:
+            if kind in self.supply:
+                if need > self.supply[kind] + EPSILON:
+                    return 0
+            elif need and kind in self.more:
                 times = min(times, _times(self.more[kind][position], need / (shape.gpus or 1)))
             elif need and kind not in TERMS and not self._somewhere(kind):
                 return 0  # nobody has it
@@ -234,7 +244,7 @@ class Room:
         return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
 
     def _somewhere(self, kind: str) -> bool:
-        return any(kind in node.resources for node in self.nodes)
+        return kind in self._soft or any(kind in node.resources for node in self.nodes)
 
     def free_gpus(self, use: Sequence[bool]) -> float:
         """The same on all of these nodes."""
@@ -246,6 +256,8 @@ class Room:
 
     def sum_of(self, kind: str) -> float:
         """What is free of a kind on all nodes that are up; inf if a shortage forbids nothing."""
+        if kind in self.supply:
+            return self.supply[kind]
         free = self.more.get(kind)
         if free is None:
             return float("inf") if kind in TERMS or self._somewhere(kind) else 0.0
@@ -275,6 +287,8 @@ class Room:
             self.cpus[position] += amount
         elif kind == "memory":
             self.mem_gib[position] += amount
+        elif kind in self.supply:
+            self.supply[kind] = tidy(self.supply[kind] + amount)
         elif kind in self.more:
             self.more[kind][position] = tidy(self.more[kind][position] + amount)
         elif kind == GPU_MEMORY.name and self.pool_mem:

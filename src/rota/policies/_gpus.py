@@ -82,6 +82,7 @@ class SharedGpus:
         self._has_cpus = any(node.cpus for node in topology.nodes)
         self._has_mem = any(node.mem_gib for node in topology.nodes)
         self._soft = {kind.name for kind in topology.kinds.values() if kind.compressible}
+        self._supply = {**topology.supply}  # what is left of the kinds of the whole cluster
         self._left: dict[tuple[int, str], float] = {}
         for node in topology.nodes:
             self._left[node.id, "cpu"] = node.cpus if self._has_cpus else INF
@@ -131,16 +132,22 @@ class SharedGpus:
             else:
                 self._gpus[vertex].parts.pop(job.index, None)
         for vertex, kind, amount in allocation.extra:
-            if (vertex, kind) in self._left:
+            if kind in self._supply:
+                self._supply[kind] += sign * amount
+            elif (vertex, kind) in self._left:
                 self._left[vertex, kind] += sign * amount
 
     def holds(self, allocation: Allocation) -> bool:
         """Have its nodes room for what it takes besides GPUs?"""
-        return all(
-            kind in self._soft or self._left.get((vertex, kind), 0.0) >= amount - DUST
-            for vertex, kind, amount in allocation.extra
-            if vertex in self._nodes
-        )
+        whole: dict[str, float] = {}
+        for vertex, kind, amount in allocation.extra:
+            if kind in self._soft:
+                continue
+            if kind in self._supply:
+                whole[kind] = whole.get(kind, 0.0) + amount
+            elif vertex in self._nodes and self._left.get((vertex, kind), 0.0) < amount - DUST:
+                return False
+        return all(self._supply[kind] >= amount - DUST for kind, amount in whole.items())
 
     # --- where to put a job -----------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from rota.policies._sizes import open_gpus
 from rota.solvers.leases import LeaseNeed, pack_leases, share_leases
 
 DUST = 1e-9  # of a lease: times are sums
+AHEAD = 500  # leases beyond those that a job needs: no promise looks further ahead
 
 
 class ChronusPolicyParams(Params, frozen=True):
@@ -50,8 +51,8 @@ class ChronusPolicyParams(Params, frozen=True):
 class ChronusState(State):
     """Who was promised which of the leases to come, and who holds the one that has begun."""
 
-    number: int = -1  # of the lease that has begun
-    leases: dict[int, list[bool]] = {}  # by job: from the next one on
+    number: int = -1  # of the lease that has begun, counted from time 0
+    leases: dict[int, list[int]] = {}  # by job: the numbers of those to come
     holders: list[int] = []
     unpromised: list[int] = []
 
@@ -81,9 +82,8 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
         begins = turn.number != state.number
         if begins:
             self._give_leases(turn)
-        for job in list(turn.jobs.values()):
-            if job.index in state.leases or job.index in state.unpromised:
-                continue
+        known = {*state.leases, *state.unpromised}
+        for job in [job for index, job in turn.jobs.items() if index not in known]:
             if job.deadline_s < INF and self._promised(job, turn):
                 continue
             if job.deadline_s < INF and self.params.declined == "refuse" and not job.started:
@@ -91,12 +91,13 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
                 del turn.jobs[job.index]
             else:
                 state.unpromised.append(job.index)
-        holders = [turn.jobs[index] for index in state.holders]
-        plan.fill(sorted(holders, key=lambda job: (-turn.share(job), not job.running)))
-        others = [job for index, job in turn.jobs.items() if index not in state.holders]
+        holders = dict.fromkeys(state.holders)
+        first = [turn.jobs[index] for index in holders]
+        plan.fill(sorted(first, key=lambda job: (-turn.share(job), not job.running)))
+        others = [job for index, job in turn.jobs.items() if index not in holders]
         plan.fill(sorted(others, key=lambda job: self._turn_of(job, turn, begins=begins)))
         if turn.jobs:
-            plan.wake_at(turn.next_s)
+            plan.wake_at((turn.number + 1) * turn.lease_s)
         return plan
 
     def _turn_of(
@@ -110,7 +111,7 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
     def _forget(self, present: Mapping[int, Job]) -> None:
         """Jobs that are over."""
         state = self.state
-        state.leases = {index: has for index, has in state.leases.items() if index in present}
+        state.leases = {i: numbers for i, numbers in state.leases.items() if i in present}
         state.holders = [index for index in state.holders if index in present]
         state.unpromised = [index for index in state.unpromised if index in present]
 
@@ -118,16 +119,20 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
         """A lease begins: who holds it, and who has which of the next ones."""
         state = self.state
         promised = [turn.jobs[index] for index in state.leases]
-        found = turn.shared(promised, first_s=turn.begun_s, fill=len(promised) == len(turn.jobs))
+        fill = len(promised) == len(turn.jobs)
+        found = turn.shared(promised, first=turn.number, fill=fill)
         if found is None:  # a promise is broken: by deadlines, as far as they can be kept
-            found = turn.packed(promised, first_s=turn.begun_s)
+            found = turn.packed(promised, first=turn.number)
         state.unpromised += [job.index for job in promised if job.index not in found]
         state.holders = [
             index
-            for index, has in found.items()
-            if has[:1] == [True] or turn.leases(turn.jobs[index], turn.begun_s) == 0
+            for index, numbers in found.items()
+            if turn.number in numbers or turn.need(turn.jobs[index], turn.number).leases == 0
         ]
-        state.leases = {index: has[1:] for index, has in found.items()}
+        state.leases = {
+            index: [number for number in numbers if number > turn.number]
+            for index, numbers in found.items()
+        }
         state.number = turn.number
 
     def _promised(self, job: Job, turn: "LeaseTurn") -> bool:
@@ -144,18 +149,17 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
 
     def _beside(
         self, job: Job, turn: "LeaseTurn", holders: Sequence[int]
-    ) -> dict[int, list[bool]] | None:
+    ) -> dict[int, list[int]] | None:
         """Leases for everyone and this job, if these hold the present one."""
-        state = self.state
-        need = turn.need(job, turn.next_s, holders)
+        state, first = self.state, turn.number + 1
+        need = turn.need(job, first, holders)
         if need.leases > need.within:
             return None
-        room = turn.room(need.within, state.leases)
-        beside = pack_leases([need], room)[0]
+        beside = pack_leases([need], turn.room(first, need.within, state.leases))[0]
         if beside is not None:
-            return {**state.leases, job.index: beside}
+            return {**state.leases, job.index: _numbers(beside, first)}
         everyone = [*(turn.jobs[index] for index in state.leases), job]
-        return turn.shared(everyone, first_s=turn.next_s, holders=holders, fill=False)
+        return turn.shared(everyone, first=first, holders=holders, fill=False)
 
 
 class LeaseTurn:
@@ -165,7 +169,6 @@ class LeaseTurn:
         self.now_s = view.now_s
         self.lease_s = lease_s
         self.number = floor(self.now_s / lease_s + DUST)
-        self.begun_s, self.next_s = self.number * lease_s, (self.number + 1) * lease_s
         self.jobs = {job.index: job for job in view.jobs}
         self.gpus = open_gpus(view)
         self._node = max((node.gpus for node in view.topology.nodes if node.open), default=1)
@@ -176,54 +179,50 @@ class LeaseTurn:
             return ceil(job.gpus / self._node) * self._node
         return min(1 << (ceil(job.gpus) - 1).bit_length(), self._node) if job.gpus > 0 else 0
 
-    def leases(self, job: Job, first_s: float, *, holds: bool = False) -> int:
-        """How many it needs from then on, if it holds the present one or makes no progress."""
-        left_s = job.remaining_s(self.now_s)
-        if holds:
-            left_s -= first_s - self.now_s
-        elif first_s < self.now_s:
-            left_s += self.now_s - first_s  # the lease has begun without it
-        return max(0, ceil(left_s / self.lease_s - DUST))
-
-    def need(self, job: Job, first_s: float, holders: Sequence[int] = ()) -> LeaseNeed:
-        """Leases from then on; the last one may be cut by the deadline if all are needed."""
+    def need(self, job: Job, first: int, holders: Sequence[int] = ()) -> LeaseNeed:
+        """Leases from that one on; the last one may be cut by the deadline if all are needed."""
+        first_s, left_s = first * self.lease_s, job.remaining_s(self.now_s)
         holds = job.index in holders
-        needed = self.leases(job, first_s, holds=holds)
-        within = max(0, floor((job.deadline_s - first_s) / self.lease_s + DUST))
         start_s = self.now_s if holds else max(first_s, self.now_s)
-        in_time = start_s + job.remaining_s(self.now_s) <= job.deadline_s + DUST * self.lease_s
-        if in_time:
+        behind_s = start_s - first_s  # below 0: work of the present lease; above: it has begun
+        needed = max(0, ceil((left_s + behind_s) / self.lease_s - DUST))
+        within = max(0, floor((job.deadline_s - first_s) / self.lease_s + DUST))
+        if start_s + left_s <= job.deadline_s + DUST * self.lease_s:
             within = max(within, needed)
         elif needed == 0:  # it would be done in the present lease, but too late
             needed = within + 1
-        return LeaseNeed(self.share(job), needed, within)
+        return LeaseNeed(self.share(job), needed, min(within, needed + AHEAD))
 
-    def room(self, leases: int, given: Mapping[int, Sequence[bool]]) -> list[float]:
-        """GPUs that are left of so many of the next leases."""
+    def room(self, first: int, leases: int, given: Mapping[int, Sequence[int]]) -> list[float]:
+        """GPUs that are left of so many leases from that one on."""
         room = [self.gpus] * leases
-        for index, has in given.items():
-            for t in range(min(leases, len(has))):
-                room[t] -= has[t] * self.share(self.jobs[index])
+        for index, numbers in given.items():
+            share = self.share(self.jobs[index])
+            for number in numbers:
+                if number - first < leases:
+                    room[number - first] -= share
         return room
 
     def shared(
-        self, jobs: Sequence[Job], *, first_s: float, fill: bool, holders: Sequence[int] = ()
-    ) -> dict[int, list[bool]] | None:
+        self, jobs: Sequence[Job], *, first: int, fill: bool, holders: Sequence[int] = ()
+    ) -> dict[int, list[int]] | None:
         """Leases for all of them, by the integer programme; None: there are too few."""
-        needs = [self.need(job, first_s, holders) for job in jobs]
-        room = [self.gpus] * max((need.within for need in needs), default=0)
+        needs = [self.need(job, first, holders) for job in jobs]
+        room = self.room(first, max((need.within for need in needs), default=0), {})
         running = {place for place, job in enumerate(jobs) if job.running}
         found = share_leases(needs, room, fill=fill, favoured=running)
-        return None if found is None else _by_index(jobs, found)
+        if found is None:
+            return None
+        return {job.index: _numbers(has, first) for job, has in zip(jobs, found, strict=True)}
 
-    def packed(self, jobs: Sequence[Job], *, first_s: float) -> dict[int, list[bool]]:
+    def packed(self, jobs: Sequence[Job], *, first: int) -> dict[int, list[int]]:
         """Leases for those who find some, the first deadlines first."""
         order = sorted(jobs, key=lambda job: (job.deadline_s, job.index))
-        needs = [self.need(job, first_s) for job in order]
-        room = [self.gpus] * max((need.within for need in needs), default=0)
-        found = pack_leases(needs, room)
-        return {job.index: has for job, has in zip(order, found, strict=True) if has is not None}
+        needs = [self.need(job, first) for job in order]
+        room = self.room(first, max((need.within for need in needs), default=0), {})
+        packed = zip(order, pack_leases(needs, room), strict=True)
+        return {job.index: _numbers(has, first) for job, has in packed if has is not None}
 
 
-def _by_index(jobs: Sequence[Job], leases: Sequence[list[bool]]) -> dict[int, list[bool]]:
-    return {job.index: has for job, has in zip(jobs, leases, strict=True)}
+def _numbers(leases: Sequence[bool], first: int) -> list[int]:
+    return [first + t for t, has in enumerate(leases) if has]

@@ -61,37 +61,52 @@ ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION)  # what exactly is lacking the en
 class EqualJobs(ArrivalQueue):
     """Waiting jobs of one tenant with equal requests."""
 
-    __slots__ = ("gpus", "news", "shape", "told")
+    __slots__ = ("gpus", "own", "shape", "told")
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
         self.gpus = shape.gpus
-        self.told: Reason | None = None  # those behind the first
-        self.news: dict[int, Job] = {}  # those behind the first that were not told yet
+        self.told: Reason | None = None  # all but those with a reason of their own
+        self.own: dict[int, Job] = {}  # these
 
     def add(self, job: Job) -> None:
-        """It comes or returns; who was the first until now may be one of those behind it."""
-        if self.entries and (job.submit_s, job.index) < self.entries[0][:2]:
-            self.news[self.first.index] = self.first
-        self.news[job.index] = job
+        """It comes or returns."""
+        if job.reason:
+            self.own[job.index] = job
         super().add(job)
 
     def discard(self, job: Job) -> bool:
         """It leaves."""
-        self.news.pop(job.index, None)
+        self.own.pop(job.index, None)
         return super().discard(job)
 
-    def untold(self, reason: Reason) -> list[Job]:
-        """Those behind the first that have to be told that this is why they wait."""
-        news, self.news = self.news, {}
-        if reason in ROOM:  # what exactly is lacking changes by itself
-            self.told = None
-            return list(self)
-        if reason != self.told:
-            self.told = reason
-            return [job for job in self if job.reason != reason]
-        return [job for job in news.values() if job.reason != reason]
+    def knows(self, first: Job, reason: Reason, behind: Reason) -> bool:
+        """Nobody has to be told anything: all wait as they were told together."""
+        return reason == behind == self.told and not (first.reason or self.own or behind in ROOM)
+
+    def tell(
+        self, plan: Plan, tenant: str, first: Job, reason: Reason, behind: Reason
+    ) -> Iterator[tuple[Job, Reason]]:
+        """Why the first one and those behind it wait; yields those that are told by themselves.
+
+        However many they are, those behind the first are told at once.
+        """
+        if self.shape.opened is not None:  # the log does not know them by this shape
+            yield first, reason
+            yield from ((job, behind) for job in self if job is not first)
+            return
+        if behind != self.told or behind in ROOM:  # what exactly is lacking changes by itself
+            self.told = behind
+            plan.explain_alike(tenant, self.shape, behind)
+        if self.own:
+            for job in self.own.values():
+                if job is not first:
+                    yield job, Reason.NONE
+            self.own.clear()
+        if reason != behind:
+            self.own[first.index] = first
+        yield first, Reason.NONE if reason == behind else reason
 
     def after(self, at: tuple[float, int], gone: Mapping[int, Job]) -> Entry | None:
         """The first one that came after this, without these jobs."""
@@ -118,6 +133,7 @@ class VirtualCluster:
         self.lines: dict[int, EqualJobs] = {}  # who waits, by shape
         self.least = INF  # GPUs of the smallest request that waits
         self.needs = INF  # GPUs without which none of its jobs can start
+        self.barrier = FOREVER  # those that came after this job wait for the same nodes
         self.touched = True  # something has happened since the reasons were told
         self.roomy = False  # somebody was told that there is no room: why not may have changed
         self.steady = (-INF, INF)  # while so many GPUs are free the reasons are the same
@@ -159,6 +175,7 @@ class VirtualCluster:
         if not line:
             del self.lines[job.shape.number]
             self.least = min((other.gpus for other in self.lines.values()), default=INF)
+        self.barrier = FOREVER  # to be found out
         self.touched = True
 
     def entitle(self, share: float, ceiling: float) -> None:
@@ -190,10 +207,12 @@ class VirtualCluster:
     def look(self, plan: EligibilityPlan, *, skip: bool) -> None:
         """Find out what the next job needs, at least."""
         self.needs = self.least
+        self.barrier = FOREVER
         if self.lines and not skip:
-            first = min(line.entries[0] for line in self.lines.values())[2]
-            if plan.eligible(first) == plan.nodes:  # all others are behind it
-                self.needs = first.gpus
+            first = min([line.entries[0] for line in self.lines.values()])
+            if plan.eligible(first[2]) == plan.nodes:  # all others are behind it
+                self.needs = first[2].gpus
+                self.barrier = first[:2]
 
     # --- what it may have -------------------------------------------------------------------------
 
@@ -277,6 +296,8 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         self._clusters: dict[str, VirtualCluster] = {}
         self._order: list[VirtualCluster] | None = None  # None: to be found out
         self._shared: tuple[float, TenantTree] | None = None  # what the shares are parts of
+        self._calm_s = -INF  # nobody can start until then, unless something happens
+        self._used = -1.0  # by all; -1: to be found out
 
     # --- what it hears ----------------------------------------------------------------------------
 
@@ -284,6 +305,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         """Which nodes a job could use may have changed."""
         self._fewest.clear()
         self._order = None
+        self._calm_s = -INF
         for cluster in self._clusters.values():
             cluster.touched = True
 
@@ -295,17 +317,21 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         cluster.everybody.add(job)
         if cluster.everybody.first is job:
             self._order = None
+        if (job.submit_s, job.index) < cluster.barrier:  # else it waits behind others
+            self._calm_s = -INF
         cluster.waits(job)
 
     def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """Its tenant uses more."""
         self.state.scattered_s.pop(job.index, None)
+        self._stir()
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         cluster.runs(job)
 
     def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It may have been moved."""
+        self._stir()
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         cluster.runs(job)
@@ -313,6 +339,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """Its tenant uses less, or waits for less."""
         self.state.scattered_s.pop(job.index, None)
+        self._stir()
         cluster = self._clusters[job.tenant]
         cluster.leaves(job)
         if cluster.everybody.first is job:
@@ -320,6 +347,10 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         cluster.everybody.discard(job)
         if not cluster.everybody:
             del self._clusters[job.tenant]
+
+    def _stir(self) -> None:
+        """Who uses what has changed, or who may."""
+        self._calm_s, self._used = -INF, -1.0
 
     # --- what it decides --------------------------------------------------------------------------
 
@@ -330,10 +361,10 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         if not waiting:
             return view.plan(YarnPlan)
         turn = YarnDecision(self, view, clusters, waiting)
-        turn.serve(borrowing=False)
-        if turn.displaced:
-            turn.return_borrowers()
-        turn.serve(borrowing=True)
+        if view.now_s >= self._calm_s:
+            self._calm_s = turn.serve_all()
+            if self._calm_s == -INF:
+                self._used = -1.0
         turn.explain()
         return turn.plan
 
@@ -342,6 +373,7 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
         shared = (view.up_gpus, view.tenants)
         if self._order is None or shared != self._shared:
             self._shared = shared
+            self._stir()
             clusters = self._clusters.values()
             self._order = sorted(clusters, key=lambda cluster: cluster.everybody.entries[0][:2])
             shares = _shares(view, [cluster.name for cluster in self._order])
@@ -350,6 +382,16 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
                 cluster.number = number
                 cluster.entitle(share, limit if self.params.borrow else min(share, limit))
         return self._order
+
+    def used(self) -> float:
+        """GPUs that all use."""
+        if self._used < 0:
+            clusters = self._order or ()
+            for cluster in clusters:
+                if not cluster.counted:
+                    cluster.count()
+            self._used = reduce(add, map(_used, clusters), 0.0)  # always in the same way
+        return self._used
 
     def cluster_of(self, job: Job) -> VirtualCluster:
         """Its tenant."""
@@ -379,22 +421,29 @@ class YarnDecision:
         self._skip = policy.params.skip
         self._clusters = clusters
         self._waiting = waiting  # those with jobs that wait
-        for cluster in clusters:
-            if not cluster.counted:
-                cluster.count()
-        used = reduce(add, map(_used, clusters), 0.0)  # always in the same way
+        used = policy.used()
         for cluster in waiting:
             if cluster.touched:
                 cluster.look(self.plan, skip=self._skip)
         self._free = view.up_gpus - used
         # else GPUs that no job should have are in use: what is really free the placement knows
         self._exact = view.up_gpus == view.topology.gpus and not view.sharing
+        self._used = used
         self._gone: dict[int, Job] = {}  # started
-        self.displaced: dict[int, Job] = {}
+        self._displaced: dict[int, Job] = {}
         self._borrowed: list[Job] = []  # those that give way, in order of their starts
-        params = policy.params
-        if params.preempt and used >= params.preempt_above * view.up_gpus:
+        self._relaxed_s = INF  # when somebody need not insist on locality any more
+
+    def serve_all(self) -> float:
+        """Start who can start; returns until when nobody else can, if nothing happens."""
+        params = self._policy.params
+        if params.preempt and self._used >= params.preempt_above * self._view.up_gpus:
             self._find_borrowed()
+        self._serve(borrowing=False)
+        if self._displaced:
+            self._return_borrowers()
+        self._serve(borrowing=True)
+        return -INF if self._gone or self._displaced else self._relaxed_s
 
     def _find_borrowed(self) -> None:
         """If anybody within its share could take it back."""
@@ -412,7 +461,7 @@ class YarnDecision:
 
     # --- who starts -------------------------------------------------------------------------------
 
-    def serve(self, *, borrowing: bool) -> None:
+    def _serve(self, *, borrowing: bool) -> None:
         """Start jobs of the VC that has used the least of its share, until none can start."""
         victims = [] if borrowing else self._borrowed[::-1]
         most = self._most(sum([victim.held_gpus for victim in victims]))
@@ -421,7 +470,8 @@ class YarnDecision:
             for cluster in self._waiting
             if cluster.needs <= most and cluster.allows(cluster.needs, borrowing=borrowing)
         ]
-        heapify(turns)
+        if len(turns) > 1:
+            heapify(turns)
         while turns:
             queue = turns[0][1]
             if self._start_next(queue, victims, borrowing=borrowing):
@@ -467,6 +517,7 @@ class YarnDecision:
         if job.gpus <= self._free + EPSILON:
             scattered_s[job.index] = since_s
             self.plan.wake_at(since_s + relax_s)
+            self._relaxed_s = min(self._relaxed_s, since_s + relax_s)
         return False
 
     def _place(self, job: Job, victims: Sequence[Job], max_nodes: int | None) -> bool:
@@ -480,7 +531,7 @@ class YarnDecision:
         if max_nodes is not None and self._nodes(job) > max_nodes:
             plan.withdraw(job)
             return False
-        self.displaced.update((victim.index, victim) for victim in displaced)
+        self._displaced.update((victim.index, victim) for victim in displaced)
         return True
 
     def _nodes(self, job: Job) -> int:
@@ -488,14 +539,14 @@ class YarnDecision:
         vertices = self._view.topology.vertices
         return len({vertices[v].node for v in self.plan.holding(job).vertices} - {-1})
 
-    def return_borrowers(self) -> None:
+    def _return_borrowers(self) -> None:
         """Those that gave way go elsewhere, if need be in the place of later borrowers."""
         for number, job in enumerate(self._borrowed, start=1):
-            if job.index not in self.displaced:
+            if job.index not in self._displaced:
                 continue
             displaced = self.plan.displace(job, self._borrowed[: number - 1 : -1])
             if displaced is not None:
-                self.displaced.update((victim.index, victim) for victim in displaced)
+                self._displaced.update((victim.index, victim) for victim in displaced)
                 continue
             gpus = job.held_gpus
             self._policy.cluster_of(job).charge(-gpus)
@@ -517,13 +568,20 @@ class YarnDecision:
         for _, _, _, job, why in news:
             self.plan.explain(job, why)
 
+    def _heads(self, cluster: VirtualCluster) -> list[Entry]:
+        """The first ones of those that wait, by shape."""
+        lines = cluster.lines.values()
+        if not self._gone:
+            return [line.entries[0] for line in lines]
+        heads = [line.after(EVER, self._gone) for line in lines]
+        return [head for head in heads if head is not None]
+
     def _reasons(self, cluster: VirtualCluster) -> Iterator[tuple[Job, Reason]]:
         """Of the jobs of a VC, without those that know already."""
         cluster.touched = cluster.roomy = False
         low, high = -INF, INF
         held = 0  # nodes of those who wait before
-        heads = [line.after(EVER, self._gone) for line in cluster.lines.values()]
-        for _, _, job in sorted(head for head in heads if head is not None):
+        for _, _, job in sorted(self._heads(cluster)):
             gpus = job.gpus
             if gpus <= self._free + EPSILON:
                 low = max(low, gpus)
@@ -538,11 +596,12 @@ class YarnDecision:
                         reason = ORDER
                 held |= nodes if cluster.allows(gpus, borrowing=True) else self.plan.nodes
             cluster.roomy = cluster.roomy or reason in ROOM or behind in ROOM
-            if reason in ROOM or job.reason != reason:
-                yield job, reason
-            for other in cluster.lines[job.shape.number].untold(behind):
-                if other is not job and other.index not in self._gone:
-                    yield other, behind
+            line = cluster.lines[job.shape.number]
+            if line.knows(job, reason, behind):
+                continue
+            for other, why in line.tell(self.plan, cluster.name, job, reason, behind):
+                if (why in ROOM or other.reason != why) and other.index not in self._gone:
+                    yield other, why
         cluster.steady = (low, high)
 
 
@@ -564,7 +623,7 @@ class ServedCluster:
                 continue
             if number in self.behind and cluster.allows(line.gpus, borrowing=borrowing):
                 continue
-            entry = line.after(self._at, gone)
+            entry = line.after(self._at, gone) if gone or self._at is not EVER else line.entries[0]
             if entry is not None and (first is None or entry < first):
                 first = entry
         if first is None:
@@ -574,4 +633,5 @@ class ServedCluster:
 
 
 EVER = (-INF, -1)
+FOREVER = (INF, -1)
 _used = attrgetter("used")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,18 +31,38 @@ MOST_CHANGES = 150_000
 """Of an SVG: it has fewer frames rather than more of them."""
 WIDTH, MARGIN, BETWEEN, HEAD, CHART, FOOT = 960, 24, 28, 46, 90, 22
 _LARGEST, _SMALLEST, _TALLEST = 26, 3, 420
+_SEEN = 4  # parts of a GPU that are wider have a line between them
 _FREE, _OTHERS = "#e8ecf2", "#9aa5b8"
 _SIZES = ("#b9d0ef", "#93b5e6", "#6a97da", "#4478c7", "#2a5aa8", "#173d7d")
 _INK, _QUIET, _LINE, _CURSOR = "#171c26", "#586274", "#d8dde6", "#b3261e"
 
 
+class FilmPart(NamedTuple):
+    """A part of a GPU: its number among those of the GPU, and how many these are."""
+
+    gpu: int
+    number: int = 0
+    among: int = 1
+
+    def box(self, corner: tuple[float, float], side: float) -> tuple[float, float, float]:
+        """Where it is in the box of its GPU: from left, from the top, and how wide."""
+        left = round(self.number * side / self.among)
+        right = round((self.number + 1) * side / self.among)
+        between = 1 if self.number + 1 < self.among and side / self.among > _SEEN else 0
+        return corner[0] + left, corner[1], max(1.0, right - left - between)
+
+
 class FilmScene(NamedTuple):
-    """One run: colours of its GPUs by frame (numbers into `colours`), and its queue."""
+    """One run: colours of its GPUs by frame (numbers into `colours`), and its queue.
+
+    A GPU that jobs share has as many parts as ever share it; fewer jobs have several of them each.
+    """
 
     name: str
     nodes: list[tuple[str, int]]
     colours: list[str]
-    cells: Any  # frames x GPUs
+    parts: list[FilmPart]
+    cells: Any  # frames x parts
     waiting: Any  # by frame
     most: float  # that ever waited
     until_s: float
@@ -114,17 +135,58 @@ def _scene(look: RunView, times: Any, kept: list[str]) -> FilmScene:
     begins = np.searchsorted(times, bars["start_s"].to_numpy(), side="left")
     ends = np.searchsorted(times, bars["end_s"].to_numpy(), side="left")
     places = zip(bars["node"], bars["lane"].to_list(), bars["lanes"].to_list(), strict=True)
+    shared: dict[int, list[SharerBar]] = {}
     for job, begin, end, (node, lane, lanes) in zip(
         jobs.tolist(), begins.tolist(), ends.tolist(), places, strict=True
     ):
         first = firsts[node] + int(lane + 1e-6)
-        cells[begin:end, first : first + max(1, int(np.ceil(lanes - 1e-6)))] = of_job[job]
+        if lanes > 1 - 1e-6:
+            cells[begin:end, first : first + max(1, int(np.ceil(lanes - 1e-6)))] = of_job[job]
+        elif begin < end:
+            shared.setdefault(first, []).append(SharerBar(lane, begin, end, of_job[job]))
+    parts, cells = _with_parts(cells, shared)
     steps = queue(history)
     at = np.searchsorted(steps["time_s"].to_numpy(), times, side="right") - 1
     waiting = np.where(at >= 0, steps["waiting"].to_numpy()[np.maximum(at, 0)], 0.0)
     waiting[times > steps["time_s"][-1]] = 0.0
     most = float(steps["waiting"].to_numpy().max(initial=0.0))
-    return FilmScene(look.name, nodes, colours, cells, waiting, most, float(times[-1] - times[0]))
+    return FilmScene(
+        look.name, nodes, colours, parts, cells, waiting, most, float(times[-1] - times[0])
+    )
+
+
+class SharerBar(NamedTuple):
+    """A job has a part of a GPU from one frame to another."""
+
+    lane: float
+    begin: int
+    end: int
+    colour: int
+
+
+def _with_parts(cells: Any, shared: dict[int, list[SharerBar]]) -> tuple[list[FilmPart], Any]:
+    """The columns of all parts of GPUs; `cells` has one for each GPU."""
+    parts: list[FilmPart] = []
+    columns: list[Any] = []
+    for gpu in range(cells.shape[1]):
+        spans = list(_sharers(shared.get(gpu, ())))
+        count = max((len(colours) for _, _, colours in spans), default=1)
+        lines = np.repeat(cells[:, gpu : gpu + 1], count, axis=1)
+        for begin, end, colours in spans:
+            lines[begin:end] = [colours[part * len(colours) // count] for part in range(count)]
+        parts += [FilmPart(gpu, part, count) for part in range(count)]
+        columns.append(lines)
+    return parts, np.hstack(columns)
+
+
+def _sharers(bars: Sequence[SharerBar]) -> Iterator[tuple[int, int, list[int]]]:
+    """From one frame to another: the colours of all who have a part of the GPU, by their lanes."""
+    turns = sorted({frame for bar in bars for frame in (bar.begin, bar.end)})
+    ordered = sorted(bars)
+    for begin, end in pairwise(turns):
+        here = [bar.colour for bar in ordered if bar.begin <= begin and bar.end >= end]
+        if here:
+            yield begin, end, here
 
 
 def _colours(look: RunView, kept: list[str]) -> tuple[list[str], list[int]]:
@@ -224,11 +286,12 @@ def _svg_scene(scene: FilmScene, place: FilmLayout, seconds: float, top: float) 
     frames = len(scene.cells)
     name = escape(scene.name)
     parts = [f'<text x="{place.left:g}" y="27" font-size="17" fill="{_INK}">{name}</text>']
-    for gpu, (x, y) in enumerate(place.boxes):
-        line = scene.cells[:, gpu]
+    for column, part in enumerate(scene.parts):
+        x, y, wide = part.box(place.boxes[part.gpu], place.side)
+        line = scene.cells[:, column]
         at = np.flatnonzero(np.append(True, np.diff(line) != 0))
         colours = [scene.colours[number] for number in line[at].tolist()]
-        box = f'<rect x="{x:g}" y="{y:g}" width="{place.side:g}" height="{place.side:g}" '
+        box = f'<rect x="{x:g}" y="{y:g}" width="{wide:g}" height="{place.side:g}" '
         if len(at) == 1:
             parts.append(f'{box}fill="{colours[0]}"/>')
             continue
@@ -293,8 +356,9 @@ def images(scenes: Sequence[FilmScene]) -> "Iterator[Image.Image]":
         image = ground.copy()
         pen = ImageDraw.Draw(image)
         for scene, place in zip(scenes, places, strict=True):
-            for (x, y), colour in zip(place.boxes, scene.cells[number].tolist(), strict=True):
-                box = (x, y, x + place.side - 1, y + place.side - 1)
+            for part, colour in zip(scene.parts, scene.cells[number].tolist(), strict=True):
+                x, y, wide = part.box(place.boxes[part.gpu], place.side)
+                box = (x, y, x + wide - 1, y + place.side - 1)
                 pen.rectangle(box, fill=scene.colours[colour])
             share = number / max(len(scene.cells) - 1, 1)
             x = place.left + place.wide * share

@@ -37,13 +37,12 @@ _HEADS = (
 def predict_page(answer: PredictAnswer) -> ReportPage:
     """The page of an answer."""
     sizes = [group for group in answer.groups if group.group != ALL]
-    left_out = [
-        f"{counted(many, 'job')} left out that {why}." for why, many in answer.left_out.items()
-    ]
+    left_out = [f"{counted(many, 'job')} left out: {why}." for why, many in answer.left_out.items()]
     return ReportPage(
         kind="Predictability",
         title=f"How predictable is {PurePath(answer.log).name}?",
-        verdict=answer.verdict,
+        verdict=" ".join(answer.sentences[:2]),
+        more=answer.sentences[2:],
         warnings=answer.warnings,
         facts=[("jobs", f"{answer.jobs:,}"), ("judged", f"{answer.judged:,}")],
         tiles=_tiles(answer),
@@ -191,7 +190,7 @@ def _curve(answer: PredictAnswer) -> str:
 
     parts, legend = "", ""
     for number, (key, shares) in enumerate(answer.curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = "currentColor" if key == BOUND else COLOURS[number % len(COLOURS)]
         points = " ".join(
             f"{x(factor):.1f},{y(share):.1f}"
             for factor, share in zip(answer.factors, shares, strict=True)

@@ -9,6 +9,7 @@ from rota.metrics.vocabulary import BY_KEY, label_of, written
 from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
 from rota.report.predict import predict_page
 from rota.report.style import COLOURS, dash
+from rota.report.tune import tune_page
 from rota.report.verdict import Scale, scale_of, strip, told_ratio
 from rota.reproduce.recipe import CheckVerdict, Value
 from rota.reproduce.run import Reproduction
@@ -20,6 +21,8 @@ from rota.study.statistics import Ratio
 from rota.study.sweep.run import SweepOutcome, load_sweep
 from rota.study.sweep.store import SWEEP
 from rota.study.sweep.table import POLICY, Mean
+from rota.study.tune.run import RECORD as TUNING
+from rota.study.tune.run import load_tune
 
 REPORT = "report.html"
 MOST_TILES = 5
@@ -36,7 +39,9 @@ def write_study_page(page: ReportPage, folder: Path) -> Path:
 
 
 def study_page(folder: Path) -> ReportPage | None:
-    """The page of a sweep, of a study of robustness or of predictions; None: it is none of them."""
+    """The page of a study (a sweep, a tuning, ...) that is there; None: there is none."""
+    if (folder / TUNING).exists():
+        return tune_page(load_tune(folder))
     if (folder / SWEEP).exists():
         outcome = load_sweep(folder)
         return sweep_page(outcome, outcome.record.command)

@@ -43,10 +43,10 @@ def write_report(
 ) -> Path:
     """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
 
-    Of a sweep, a study of robustness or of predictions, the page: its pictures are in it.
+    Of a sweep, a tuning, a study of robustness or of predictions, the page: its pictures are in it.
 
     Args:
-        folder: With compare.json, sweep.json, robust.json, predict.csv, or a run's summary.json.
+        folder: With compare.json, a run's summary.json, or what is there of one of these studies.
         to: The page; by default report.html in the folder. Figures go to `figures` beside it.
         formats: Of the figures: some of svg, png, pdf, or none.
         measures: Keys like `avg_jct_s`: only these are in the table and in the picture of ratios.

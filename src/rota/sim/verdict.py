@@ -132,12 +132,36 @@ def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> lis
         told += _quota(engine, job)
     elif reason in OF_WINDOWS and engine.calendar is not None:
         told.append(engine.calendar.why(job))
+    if reason == Reason.CAPACITY.label:
+        lacking = lacking_supplies(engine, job)
+        told = [
+            f"{left:g} of {engine.view.topology.supply[kind]:g} {kind} are free, it asks for "
+            f"{job.shape.resources[kind]:g}"
+            for kind, left in lacking.items()
+        ] + told
     if ahead and reason in (Reason.ORDER.label, Reason.CAPACITY.label):
         gpus = sum(other.gpus for other in ahead)
         first = ", ".join(f"{other.id} ({other.gpus:g})" for other in ahead[:FEW])
         more = ", ..." if len(ahead) > FEW else ""
         told.append(f"served first, with {gpus:g} GPUs in all: {first}{more}")
     return told
+
+
+def lacking_supplies(engine: Engine, job: Job) -> dict[str, float]:
+    """What the cluster has as a whole (licences) and too little of which is free, and how much."""
+    supply = engine.view.topology.supply
+    asked = {kind: need for kind, need in job.shape.resources.items() if kind in supply}
+    left = {kind: supply[kind] for kind in asked}
+    for other in engine.view.active.values() if asked else ():
+        if on_cluster(other) or other.phase == STOPPING:
+            for _, kind, amount in other.allocation.extra:
+                if kind in left:
+                    left[kind] -= amount
+    return {
+        kind: max(0.0, round(left[kind], 6))
+        for kind, need in asked.items()
+        if left[kind] < need - _SMALL
+    }
 
 
 def _quota(engine: Engine, job: Job) -> list[str]:
@@ -334,6 +358,8 @@ def judge(
     if not remedies or remedies[0].kind == "after":
         remedies.append(wait_for(forecast(), frozen.now_s))
     cause = TEXTS[Reason[reason.upper()]] if reason else "nothing keeps it from starting"
+    if reason == Reason.CAPACITY.label and lacking_supplies(engine, job):
+        cause = f"fewer {', '.join(lacking_supplies(engine, job))} are free than it asks for"
     shown = f" ({told[0]})" if told else ""
     return Verdict(
         id=job.id,

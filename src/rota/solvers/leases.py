@@ -50,7 +50,9 @@ def share_leases(
     loose = _loose(needs, capacity)
     tight = [t for t in range(1, len(loose)) if not loose[t]]
     if not tight and (not loose or loose[0]):
-        return [_spread([], need, loose, first=_wants_first(need, fill=fill)) for need in needs]
+        return [_at_ease(need, fill=fill) for need in needs]
+    if _crowded(needs, capacity):
+        return None
     edge = (1 if fill else -1) / (2 * capacity[0] + 1)  # all together: less than one GPU
     worth = [need.gpus * (1 + edge if j in favoured else 1) for j, need in enumerate(needs)]
     return _solved(needs, capacity, loose, [0, *tight], worth, fill=fill)
@@ -84,19 +86,31 @@ def _loose(needs: Sequence[LeaseNeed], capacity: Sequence[float]) -> list[bool]:
     return [bool(asked[t] <= capacity[t] + EXACT) for t in range(len(asked))]
 
 
-def _wants_first(need: LeaseNeed, *, fill: bool) -> bool:
-    return need.leases > 0 and (fill or need.leases == need.within)
+def _crowded(needs: Sequence[LeaseNeed], capacity: Sequence[float]) -> bool:
+    """Do jobs need more of the first leases, for any number of them, than there is?"""
+    gpus, leases, within = (np.array(column, float) for column in zip(*needs, strict=True))
+    room = np.cumsum(capacity)
+    ends = np.unique(within).astype(int)
+    return any(
+        gpus @ np.maximum(0.0, leases - np.maximum(0.0, within - end)) > room[end - 1] + EXACT
+        for end in ends[ends > 0].tolist()
+    )
 
 
-def _spread(
-    taken: Sequence[int], need: LeaseNeed, loose: Sequence[bool], *, first: bool
-) -> list[bool]:
+def _at_ease(need: LeaseNeed, *, fill: bool) -> list[bool]:
+    """Where all leases are loose: the first if it shall be filled or must be, then the latest."""
+    if need.within == 0:
+        return []
+    first = need.leases > 0 and (fill or need.leases == need.within)
+    rest = need.leases - first
+    return [first, *[False] * (need.within - 1 - rest), *[True] * rest]
+
+
+def _spread(taken: Sequence[int], need: LeaseNeed, loose: Sequence[bool]) -> list[bool]:
     """Leases of a job: those that were decided, and of the loose ones the latest."""
     found = [False] * need.within
     for t in taken:
         found[t] = True
-    if first:
-        found[0] = True
     missing = need.leases - sum(found)
     for t in range(need.within - 1, 0, -1):
         if missing > 0 and loose[t]:
@@ -160,6 +174,4 @@ def _solved(
     for (j, t), value in zip(places, point.tolist(), strict=True):
         if t >= 0 and value > 0.5:  # noqa: PLR2004 - whole numbers, to within rounding
             taken[j].append(t)
-    return [
-        _spread(mine, need, loose, first=False) for mine, need in zip(taken, needs, strict=True)
-    ]
+    return [_spread(mine, need, loose) for mine, need in zip(taken, needs, strict=True)]

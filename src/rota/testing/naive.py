@@ -58,6 +58,7 @@ Entry = tuple[float, str, int, Slices]
 Free = dict[int, float]
 
 POOL = -1
+SEATS = -2  # instead of a node: the licences of the whole cluster
 NEXT = 1e-9  # relative: what is reached but for rounding is reached
 Closed = tuple[float, float, Collection[int], Collection[int], bool]
 """(from when, until when, node positions, jobs that are let in, stop the others at its start?)."""
@@ -105,7 +106,8 @@ class NaiveEngine:
 
     `on`: positions of the nodes that each job accepts, none for all. `round_s`: the queue is served
     only at multiples of it. `rates`: a model whose rates change with progress; else all are 1.
-    `windows`: nodes that are not for everybody.
+    `windows`: nodes that are not for everybody. `seats`: licences, which jobs hold wherever they
+    are.
     """
 
     def __init__(  # noqa: PLR0913 - one per circumstance
@@ -121,13 +123,14 @@ class NaiveEngine:
         on: Sequence[Sequence[int]] = (),
         rates: RateModel | None = None,
         windows: Sequence[Closed] = (),
+        seats: float = INF,
     ) -> None:
         everywhere = tuple(range(len(sizes)))
         self.on = [(*nodes,) or everywhere for nodes in on] or [everywhere] * len(workload)
         self.policy, self.costs, self.sizes = policy, costs, sizes
         self.counted = {i for window in windows for i in window[2]} if pooled else set()
         self.pooled = pooled and not windows  # windows are of nodes: so it counts on those
-        self.round_s, self.rates = round_s, rates
+        self.round_s, self.rates, self.seats = round_s, rates, seats
         self.jobs = [
             Job(spec, how, i, Shape(i, spec.request)) for i, (spec, how) in enumerate(workload)
         ]
@@ -407,7 +410,10 @@ class NaiveEngine:
         for body in self.body.values():
             for place, amount in body:
                 used[place] = used.get(place, 0) + amount
-        if any(used.get(p, 0) + a > self._capacity(p) for p, a in self.plan[job.index]):
+        seats = sum(_seats(self.jobs[index]) for index in self.body)
+        if seats + _seats(job) > self.seats or any(
+            used.get(p, 0) + a > self._capacity(p) for p, a in self.plan[job.index]
+        ):
             self.late.append(job)
             return
         self.body[job.index] = self.plan[job.index]
@@ -473,17 +479,26 @@ class NaiveEngine:
         for index, slices in self.plan.items():
             for place, amount in slices if index not in gone else ():
                 free[place] -= amount
-        return free
+        held = [_seats(self.jobs[index]) for index in self.plan if index not in gone]
+        return {**free, SEATS: self.seats - sum(held)}
 
     def _choose(self, free: Free, job: Job, up: Sequence[bool]) -> Slices | None:
+        if free.get(SEATS, self.seats) < _seats(job):
+            return None
+        nodes = self.on[job.index] if free is self.everything else self._nodes(job)
+        free = {place: amount for place, amount in free.items() if place != SEATS}
         if self.pooled:
             return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
-        nodes = self.on[job.index] if free is self.everything else self._nodes(job)
         if self.counted:
             return anywhere(free, up, job.gpus, nodes, self.counted)
         return consolidate(free, self.sizes, up, job.gpus, nodes)
 
     def _rivalry(self, job: Job) -> set[int]:
+        """What others could take away from it: the nodes that it could ever use, and licences."""
+        nodes = self._rival_nodes(job)
+        return nodes | {SEATS} if nodes and _seats(job) else nodes
+
+    def _rival_nodes(self, job: Job) -> set[int]:
         """The nodes that it could ever use, of those that are up."""
         if self.pooled:
             return {POOL}
@@ -542,10 +557,12 @@ class NaiveEngine:
         spare = self._free(taken)
         for place, amount in chosen:
             spare[place] -= amount
+        spare[SEATS] -= _seats(job)
         places = {place for place, _ in chosen}
         victims = []
         for other in reversed(taken):  # from the best-ranked down
             here = [(place, amount) for place, amount in self.plan[other.index] if place in places]
+            here += [(SEATS, _seats(other))] if _seats(job) else []
             if all(spare[place] >= amount for place, amount in here):
                 for place, amount in here:
                     spare[place] -= amount
@@ -575,6 +592,11 @@ class NaiveEngine:
             if job.index not in self.level and job.phase in phases:
                 self.policy.key(job, self.now)  # asked again after every start and stop
                 self.level[job.index] = self.policy.next_change(job, self.now)
+
+
+def _seats(job: Job) -> float:
+    """Licences that it asks for."""
+    return round(sum(job.shape.resources.values()), 6)
 
 
 class NaiveSharer(NamedTuple):

@@ -13,6 +13,7 @@ from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import RUNNING, Behaviour, Job, JobSpec, Request
 from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import Cluster, RateModel, TransitionCost
+from rota.core.resources import licence
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
@@ -32,6 +33,7 @@ from rota.testing.naive import Entry, NaiveEngine
 
 PLACEMENTS = {"count": count, "consolidate": consolidate}
 BATCHES = 5_000  # of events; tiny runs have some hundred
+SEAT = "seat"
 SIZES = (1, 1, 2, 3, 4, 6, 8)
 RARELY, SOMETIMES, OFTEN = 0.1, 0.3, 0.6
 
@@ -121,6 +123,8 @@ class Item(msgspec.Struct, frozen=True):
     course: tuple[tuple[float, float], ...] = ()
     """(work, factor): from this work on it progresses at this rate."""
     user: str = ""
+    seats: int = 0
+    """Licences that it asks for."""
     limit_s: float = INF
     retries: int = 0
     backoff_s: float = 0.0
@@ -197,6 +201,8 @@ class Scenario(msgspec.Struct, frozen=True):
     outages: tuple[Outage, ...] = ()
     round_s: float = 0.0
     windows: tuple[Span, ...] = ()
+    seats: int = 0
+    """Licences of the whole cluster; 0: it knows none."""
 
     def workload(self) -> Workload:
         """The jobs j0, j1, ... in their order."""
@@ -205,7 +211,7 @@ class Scenario(msgspec.Struct, frozen=True):
                 JobSpec(
                     f"j{i}",
                     j.submit_s,
-                    Request.of(j.gpus, labels=(_label(j.on),) if j.on else ()),
+                    _request(j),
                     estimate_s=j.estimate_s,
                     limit_s=j.limit_s,
                     retries=j.retries,
@@ -229,7 +235,8 @@ class Scenario(msgspec.Struct, frozen=True):
             [
                 NodeSpec(f"n{i}", gpus, labels=tuple(_label(on) for on in wanted if i in on))
                 for i, gpus in enumerate(self.nodes)
-            ]
+            ],
+            kinds=[licence(SEAT, self.seats)] if self.seats else (),
         )
 
     def engine(
@@ -272,6 +279,7 @@ class Scenario(msgspec.Struct, frozen=True):
             windows=[
                 (w.start_s, w.end_s, w.nodes, self._of(w.users), w.preempt) for w in self.windows
             ],
+            seats=self.seats or INF,
         ).run(batches=BATCHES)  # fmt: skip
 
     def _of(self, users: Sequence[str]) -> tuple[int, ...]:
@@ -307,6 +315,17 @@ class Scenario(msgspec.Struct, frozen=True):
         """Where the real engine departs from the reference; empty if nowhere."""
         engine = self.run(make())
         return difference(entries(engine.log, engine.cluster.topology), self.naive(make()))
+
+
+def _request(item: Item) -> Request:
+    request = Request.of(item.gpus, labels=(_label(item.on),) if item.on else ())
+    if not item.seats:
+        return request
+    (group,) = request.groups
+    each = ((SEAT, item.seats / group.count),)
+    return msgspec.structs.replace(
+        request, groups=(msgspec.structs.replace(group, resources=each),)
+    )
 
 
 def _names(places: Sequence[int]) -> tuple[str, ...]:

@@ -146,3 +146,12 @@ def owned(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         free: dict[str, object] = dict.fromkeys(("after", "after_any", "after_fail"), ())
         jobs[i] = msgspec.structs.replace(jobs[i], **same, **free)
     return msgspec.structs.replace(scenario, jobs=tuple(jobs))
+
+
+@st.composite
+def licensed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """The same with licences of the whole cluster, of which there are few."""
+    seats = draw(st.integers(1, 4))
+    asked = st.sampled_from((0, 0, 1, 1, 2, seats, seats + 1))
+    jobs = tuple(msgspec.structs.replace(job, seats=draw(asked)) for job in scenario.jobs)
+    return msgspec.structs.replace(scenario, jobs=jobs, seats=seats)

@@ -33,6 +33,8 @@ resources:
   licence: {unit: seat}
   net_gbps: {compressible: true}     # a shortage forbids nothing
   tokens: {renewable: false}         # used up by jobs that are over
+  matlab: {total: 10}                # of the whole cluster: jobs use it on any node
+licences: {ansys: 4}                 # the same, in short
 ```
 
 A job that asks for GPU memory, or for a kind that nobody has declared, does not run on nodes that
@@ -60,7 +62,7 @@ import msgspec
 from rota.core.errors import ClusterSpecError
 from rota.core.events import INF
 from rota.core.registry import unknown
-from rota.core.resources import BUILT_IN, ResourceKind
+from rota.core.resources import ResourceKind, check_kinds, licence
 from rota.core.signals import Signal
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
@@ -87,7 +89,7 @@ _NODE_LIST = Layout(
 )
 _KEYS = (
     "nodes", "levels", "tenants", "priority_classes", "signals", "resources", "sharing",
-    "gpu_mem_gib", "windows",
+    "gpu_mem_gib", "windows", "licences",
 )  # fmt: skip
 _MOST_NODES = 1_000_000
 _MOST = 1e12
@@ -176,12 +178,6 @@ class _Node(msgspec.Struct, frozen=True):
     resources: dict[str, float] = {}
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    unit: str = ""
-    compressible: bool = False
-    renewable: bool = True
-
-
 class _Signal(msgspec.Struct, frozen=True):
     steps: tuple[tuple[float, float], ...] = ()
     foreseen: bool = False
@@ -249,28 +245,23 @@ def _planned(where: str, entry: Any) -> dict[str, str]:
 
 
 def _kinds(where: str, content: Mapping[str, Any]) -> list[ResourceKind]:
-    """The kinds of resources that a file declares."""
-    entries = content.get("resources") or {}
-    if not isinstance(entries, dict):
-        raise ClusterSpecError(
-            f"{where}: resources is {entries!r}: give names, each with what it is: "
-            "licence: {unit: seat}"
-        )
+    """The kinds of resources that a file declares; licences are totals without more words."""
     found = []
-    for name, entry in entries.items():
-        place = f"{where}: resources.{name}"
-        if any(name == kind.name for kind in BUILT_IN) or not str(name).isidentifier():
-            raise ClusterSpecError(f"{place}: the name is taken or no word: choose another")
-        _check_keys(place, entry if entry is not None else {}, _Kind.__struct_fields__)
-        kind: _Kind = _struct(place, entry or {}, _Kind)
-        found.append(
-            ResourceKind(
-                str(name),
-                kind.unit or str(name),
-                compressible=kind.compressible,
-                renewable=kind.renewable,
+    keys = tuple(key for key in ResourceKind.__struct_fields__ if key != "name")
+    for key, example in (("resources", "licence: {unit: seat}"), ("licences", "matlab: 10")):
+        entries = content.get(key) or {}
+        if not isinstance(entries, dict):
+            raise ClusterSpecError(
+                f"{where}: {key} is {entries!r}: give names, each with what it is: {example}"
             )
-        )
+        for name, entry in entries.items():
+            place = f"{where}: {key}.{name}"
+            if key == "licences":
+                found.append(licence(str(name), _convert(place, entry, float)))
+                continue
+            _check_keys(place, entry if entry is not None else {}, keys)
+            found.append(_struct(place, {**(entry or {}), "name": str(name)}, ResourceKind))
+    check_kinds(found, f"{where}: resources")
     return found
 
 

@@ -47,6 +47,8 @@ export class Board {
     this.nodes = [];
     /** The job of each GPU, 0 for none; nodes one after the other. */
     this.owners = new Uint32Array(0);
+    /** @type {Map<number, number[]>} by place: all jobs of a GPU that several have */
+    this.shared = new Map();
     /** @type {Map<number, BoardJob>} those that may be seen */
     this.jobs = new Map();
     /** @type {Record<string, number>} */
@@ -74,6 +76,7 @@ export class Board {
       });
       this.owners = new Uint32Array(first);
       this.jobs.clear();
+      this.shared.clear();
     }
     /** @type {number[]} */
     const changed = [];
@@ -83,6 +86,11 @@ export class Board {
         changed.push(place);
       }
     });
+    for (const [place, owners] of Object.entries(data.shared || {})) {
+      if (owners.length) this.shared.set(Number(place), owners);
+      else this.shared.delete(Number(place));
+      changed.push(Number(place));
+    }
     for (const [id, gpus, since, name, user, queue, used] of data.jobs) {
       this.jobs.set(id, { id, gpus, since, name, user, queue, used });
     }

@@ -35,16 +35,23 @@ export function cluster(context) {
     if (way === "age") return { fill: ramp(ageShare(context.now() - job.since)) };
     return job.user === context.me.name ? { fill: hueOf(owner) } : { fill: grey() };
   };
+  const whose = (/** @type {number} */ owner) => {
+    const job = live.board.jobs.get(owner);
+    return job ? `job ${owner}${job.name ? ` ${job.name}` : ""} of ${job.user}` : `job ${owner} of somebody else`;
+  };
   const map = new ClusterMap(canvas, {
     paint,
+    parts: (place) => (live.board.shared.get(place) || []).map((owner) => paint(owner)).filter((one) => one !== null),
     describe: (spot) => {
       const node = live.board.nodes[spot.node];
       const owner = live.board.owners[spot.place];
       const job = live.board.jobs.get(owner);
       const first = `${node.name}, GPU ${spot.gpu}${node.type ? ` (${node.type})` : ""}${node.state === "up" ? "" : `, ${node.state}`}`;
       if (!owner) return `${first}\nfree`;
-      if (!job) return `${first}\njob ${owner} of somebody else`;
-      return `${first}\njob ${owner}${job.name ? ` ${job.name}` : ""} of ${job.user}\nqueue ${job.queue || "default"}, ${plural(job.gpus, "GPU")}, for ${duration(context.now() - job.since)}${job.used === null ? "" : `, ${percent(job.used)} used`}`;
+      const sharers = live.board.shared.get(spot.place) || [];
+      if (sharers.length) return [`${first}, shared by ${plural(sharers.length, "job")}`, ...sharers.map((id) => whose(id))].join("\n");
+      if (!job) return `${first}\n${whose(owner)}`;
+      return `${first}\n${whose(owner)}\nqueue ${job.queue || "default"}, ${plural(job.gpus, "GPU")}, for ${duration(context.now() - job.since)}${job.used === null ? "" : `, ${percent(job.used)} used`}`;
     },
     pick: (spot) => {
       const owner = live.board.owners[spot.place];

@@ -124,6 +124,21 @@ def test_who_missed_steps_gets_them_and_who_missed_many_gets_all():
         assert [event for event, _, _ in messages(room.messages(after, VIEWER)[1])] == ["full"]
 
 
+def test_all_who_share_a_gpu_are_told():
+    room = BoardRoom(Boards())
+    boards = [
+        msgspec.structs.replace(make_board(1, [1] * 8, jobs=(2, 3)), shared={0: [1, 2, 3]}),
+        msgspec.structs.replace(make_board(2, [1] * 8, jobs=(2, 3)), shared={0: [1, 2], 5: [1, 3]}),
+        make_board(3, [1] * 8),
+    ]
+    found, after = [], 0
+    for board in boards:
+        room._take(board)
+        after, message = room.messages(after, VIEWER)
+        found.append(json.loads(message.split(b"data: ")[1])["shared"])
+    assert found == [{"0": [1, 2, 3]}, {"0": [1, 2], "5": [1, 3]}, {"0": [], "5": []}]
+
+
 def test_another_cluster_is_told_as_a_whole():
     room = BoardRoom(Boards())
     room._take(make_board(1, [0] * 8))

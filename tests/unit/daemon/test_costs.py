@@ -117,6 +117,23 @@ def test_what_one_submission_writes(patience):
     }  # fmt: skip
 
 
+def test_a_submission_of_many_jobs_has_as_many_statements_as_one(patience):
+    found = []
+    for count in (1, 150):
+        there = patience()
+        there.submit(8)
+        statements = []
+        sa.event.listen(
+            there.loop.store._engine,
+            "before_cursor_execute",
+            lambda *told, into=statements: into.append(told[2]),
+        )
+        there.submit(count)
+        found.append(statements)
+    assert found[0] == found[1]
+    assert len(found[0]) == 4  # rows of the log from before, jobs, a line of audit, the batch
+
+
 def test_many_rows_do_not_delay_the_next_answer(patience):
     there = patience()
     there.submit(journal_module.MANY)

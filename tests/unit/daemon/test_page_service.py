@@ -44,6 +44,21 @@ def test_the_board_says_which_job_has_which_gpu(daemon, alice, bob, file):
     eventually(lambda: 1 not in daemon.board(-1).owners)
 
 
+def test_the_board_names_all_who_share_a_gpu(running, alice, file):
+    with running(nodes=(1, 2)) as daemon:
+        daemon.submit([file(0.3, FOREVER), file(0.3, FOREVER), file(0.3, FOREVER)], alice)
+        for job in "123":
+            state(daemon, alice, job, "RUNNING")
+        board = daemon.board(-1)
+        assert list(board.shared.values()) == [[1, 2, 3]]
+        (place,) = board.shared
+        assert board.owners[place] in (1, 2, 3)
+        daemon.cancel("2", alice)
+        eventually(lambda: daemon.board(-1).shared == {place: [1, 3]})
+        daemon.cancel("3", alice)
+        eventually(lambda: not daemon.board(-1).shared)
+
+
 # --- timeline -------------------------------------------------------------------------------------
 
 

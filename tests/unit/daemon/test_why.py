@@ -13,7 +13,9 @@ from rota.live.driver import Capabilities, RunStatus
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.inputs import Reconfigured
 
-POLICIES = ["fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min"]
+POLICIES = [
+    "fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min", "yarn-cs",
+]  # fmt: skip
 
 
 class StoppedClock:

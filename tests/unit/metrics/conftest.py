@@ -62,6 +62,9 @@ class Script:
     def blame(self, gpus, reason, head=-1):
         return self.row("reason", head, self.shape(gpus), -1, reason)
 
+    def share(self, gpus, tenant, reason):
+        return self.row("reason", -1, self.shape(gpus), tenant, reason)
+
     def end(self, events=7, decisions=3):
         self.row("end", -1, events, decisions)
         return pl.DataFrame(

@@ -75,6 +75,48 @@ def test_shapes_have_heads_of_their_own(script):
     ]
 
 
+def test_jobs_of_a_tenant_share_a_reason_however_it_changes(script):
+    script.submit(0, tenant=1).submit(1, tenant=1).submit(2, tenant=0)
+    script.submit(3, 2, tenant=1)
+    script.share(1, 1, Reason.QUOTA).at(3).share(1, 1, Reason.ORDER).at(7)
+    script.share(1, 1, Reason.QUOTA).at(8).submit(4, tenant=1).at(10).start(0).at(12)
+    for job in (1, 2, 4):
+        script.start(job)
+    log = finish(script.start(3, 2).at(20), *range(5))
+
+    of_both = [{"order": 4.0, "quota": 6.0}, {"order": 4.0, "quota": 8.0}]
+    assert delays(log) == [*of_both, {"order": 12.0}, {"order": 12.0}, {"quota": 4.0}]
+    waits = delay.Waits(read_history(log))
+    assert [tuple(wait)[:3] for wait in waits.of(1)] == [
+        (0, 3, Reason.QUOTA), (3, 7, Reason.ORDER), (7, 12, Reason.QUOTA),
+    ]  # fmt: skip
+    assert [tuple(wait)[:3] for wait in waits.of(4)] == [(8, 12, Reason.QUOTA)]
+
+
+def test_a_reason_of_its_own_comes_before_a_shared_one(script):
+    script.submit(0, tenant=1).submit(1, tenant=1).share(1, 1, Reason.QUOTA)
+    script.at(2).row("reason", 0, value=Reason.CAPACITY).at(5).row("reason", 0)
+    log = finish(script.at(9).start(0).start(1).at(20), 0, 1)
+
+    assert delays(log) == [{"capacity": 3.0, "quota": 6.0}, {"quota": 9.0}]
+
+
+def test_who_shares_a_reason_is_no_head_until_it_is_taken_back(script):
+    script.submit(0, tenant=1).submit(1, tenant=0).blame(1, Reason.CAPACITY).at(2)
+    script.share(1, 1, Reason.QUOTA).at(5).share(1, 1, Reason.NONE)
+    log = finish(script.at(9).start(0).start(1).at(20), 0, 1)
+
+    # 0 is the head of its shape but for the time in which it shares a reason: then it is 1
+    assert delays(log) == [
+        {"capacity": 6.0, "quota": 3.0},
+        {"order": 6.0, "capacity": 3.0},
+    ]
+    waits = delay.Waits(read_history(log))
+    assert [tuple(wait)[:3] for wait in waits.of(0)] == [
+        (0, 2, Reason.CAPACITY), (2, 5, Reason.QUOTA), (5, 9, Reason.CAPACITY),
+    ]  # fmt: skip
+
+
 def test_order_as_the_reason_of_a_shape(script):
     script.submit(0).blame(1, Reason.ORDER).at(6).start(0).at(9)
 

@@ -158,7 +158,7 @@ PLANTED = {
         "rota.policies.chronus:Chronus.decide", "-turn.share(job)", "turn.share(job)",
     ),
     "leases of others are not reserved": (
-        "rota.policies.chronus:LeaseTurn.room", "room[t] -=", "room[t] -= 0 *",
+        "rota.policies.chronus:LeaseTurn.room", "-= share", "-= 0",
     ),
     "a job may have one lease more": (
         "rota.policies.chronus:LeaseTurn.need", "+ DUST))", "+ 1))",

@@ -3,13 +3,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decisions import delays, engine, everybody, job, run, starts, told
+from decisions import delays, engine, everybody, job, rows, run, starts, told
 from rota.core.jobs import Request, Shape
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec, Topology
+from rota.daemon.pictures import reason_of
+from rota.daemon.projection import Projection
+from rota.engine.compose import compose
+from rota.engine.replica import rows_from
+from rota.engine.snapshot import freeze, restore
 from rota.placement.best_fit import BestFit
+from rota.placement.count import count
+from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.comparing import ByComparison
+from rota.policies.fifo import Fifo
 from rota.policies.yarn_cs import YarnCs, YarnCsParams, fewest_nodes
 
 HALVES = [Tenant("A", quota=4), Tenant("B", quota=4)]
@@ -256,3 +265,62 @@ def test_a_borrower_that_was_displaced_and_goes_on_can_be_displaced_again():
     assert running(made) == ["a0", "a1", "a2", "b2"]
     made.run(until_s=6)
     assert running(made) == ["a0", "a1", "a2", "a3"]
+
+
+# --- why jobs wait, told once for all that wait alike ---------------------------------------------
+
+
+def five_behind_one():
+    """A tenant uses its share; a large job of it waits, and five small ones behind that."""
+    jobs = [job("a", 4, 100, tenant="A"), job("b", 4, 20, tenant="B")]
+    jobs += [job("large", 8, 10, tenant="A", at=1)]
+    jobs += [job(f"s{i}", 1, 10, tenant="A", at=2) for i in range(5)]
+    return engine(YarnCs(), jobs, (1, 8), tenants=HALVES)
+
+
+def test_those_behind_the_first_are_told_by_one_row():
+    made = five_behind_one()
+    made.run(10.0)
+    rows_before = rows(made, Record.REASON)
+    made.run(50.0)
+    new = rows(made, Record.REASON)[len(rows_before) :]
+    assert told(made, "s4") == [(2.0, Reason.QUOTA), (20.0, Reason.ORDER)]
+    of_tenant = [row for row in new if row[3] >= 0]
+    assert [(row[0], row[1], row[4]) for row in of_tenant] == [(20.0, -1, Reason.ORDER)]
+
+
+def test_a_resumed_run_remembers_what_all_of_a_tenant_were_told():
+    whole, first, second = (five_behind_one() for _ in range(3))
+    first.run(10.0)
+    restore(second, freeze(first))
+    (small,) = {j.shape.number for j in second.view.active.values() if j.gpus == 1}
+    assert second.view.shared_reasons["A", small] == Reason.QUOTA
+    for made in (whole, second):
+        made.run()
+        made.finish()
+    assert rows_from(whole.log, 0) == rows_from(second.log, 0)
+
+
+def test_whoever_takes_over_takes_back_what_all_of_a_tenant_were_told():
+    made = five_behind_one()
+    made.run(10.0)
+    kinds = {of: reason for of, reason in made.view.shared_reasons.items() if reason}
+    made.hand_over(compose(Fifo(), count(made.view.topology), AcceptAll()))
+    assert kinds
+    assert not made.view.shared_reasons
+    back = [row for row in rows(made, Record.REASON) if row[3] >= 0 and not row[4]]
+    assert [row[1:] for row in back] == [
+        (-1, number, made.log.tenants[tenant], 0.0) for tenant, number in kinds
+    ]
+
+
+def test_a_daemon_tells_each_job_what_its_tenant_was_told():
+    made = five_behind_one()
+    made.run(10.0)
+    projection = Projection()
+    projection.fold(made.log.take())
+    found = {j.id: reason_of(j, projection, made.view) for j in made.view.active.values()}
+    assert found == {"a": "", "b": "", "large": "quota", **{f"s{i}": "quota" for i in range(5)}}
+    made.run(30.0)
+    projection.fold(made.log.take())
+    assert {reason_of(made.jobs[i], projection, made.view) for i in range(3, 8)} == {"order"}

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -13,7 +14,9 @@ import pytest
 from rota.core.errors import OutputError
 from rota.report import movie
 from rota.report.movie import animated_svg, film, layouts, write_movie
+from rota.study.config import RunConfig
 from rota.study.output import write_run
+from rota.study.run import simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -50,6 +53,46 @@ def test_an_svg_moves_by_itself(run):
         assert len(times) == len(one.get("values").split(";"))
         assert one.get("dur") == "8s"
     assert len(list(root.iter(f"{SVG}script"))) == 0
+
+
+@pytest.fixture
+def shared_run(tmp_path):
+    """Three jobs share the first GPU of four, later two; one has a GPU of its own."""
+    cluster, jobs = tmp_path / "c.yaml", tmp_path / "j.csv"
+    cluster.write_text("nodes: [{name: n, gpus: 4, sharing: timeslice, gpu_mem_gib: 40}]\n")
+    jobs.write_text(
+        "job_id,submit_s,num_gpus,duration_s,vc,gpu_mem_gib\na,0,0.3,100,t1,1\nb,0,0.3,200,t2,1\n"
+        "c,0,0.3,200,t3,1\nd,0,1,200,t4,1\n"
+    )
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    config = RunConfig(trace=str(jobs), cluster=str(cluster), policy="fifo-skip")
+    write_run(simulate(config), folder)
+    return folder
+
+
+def test_all_who_share_a_gpu_are_seen(shared_run, tmp_path):
+    (scene,) = film([shared_run], 40)
+    by_gpu = {}
+    for column, part in enumerate(scene.parts):
+        by_gpu.setdefault(part.gpu, []).append(column)
+    assert sorted(map(len, by_gpu.values())) == [1, 1, 1, 3]
+    (columns,) = (columns for columns in by_gpu.values() if len(columns) == 3)
+    sharers = [set(scene.cells[frame, columns].tolist()) - {0} for frame in range(40)]
+    assert len(sharers[0]) == 3
+    assert len(sharers[30]) == 2  # one is done: the others have its part
+    assert 0 not in scene.cells[:-1, columns]
+    root = ET.fromstring(animated_svg([scene], 8.0))  # noqa: S314 - it is ours
+    boxes = [rect for rect in root.iter(f"{SVG}rect") if rect.get("width") not in ("100%", "2")]
+    assert len(boxes) == 6  # three GPUs, and three parts of the fourth
+    place = layouts([scene])[0][0]
+    within = [part.box(place.boxes[part.gpu], place.side) for part in scene.parts]
+    inside = [within[column] for column in columns]
+    assert all(left + wide <= right for (left, _, wide), (right, _, _) in pairwise(inside))
+    pytest.importorskip("PIL.Image")
+    image = next(movie.images([scene]))
+    drawn = {image.getpixel((int(x) + 1, int(y) + 3)) for x, y, _ in inside}
+    assert len(drawn) == 3
 
 
 def test_an_svg_has_fewer_frames_rather_than_too_many_changes(run, monkeypatch):

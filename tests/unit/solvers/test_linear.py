@@ -65,6 +65,17 @@ def test_time_limit_has_a_name():
         solve_linear(problem, time_limit_s=0.001)
 
 
+def test_a_limit_of_nodes_ends_the_search_the_same_everywhere():
+    rng = np.random.default_rng(2)
+    rows = rng.integers(1, 60, (25, 60)).astype(float)
+    problem = programme(
+        rows, [-np.inf] * 25, rows.sum(axis=1) // 2, rng.integers(1, 60, 60), upper=1.0,
+        whole=np.ones(60, bool),
+    )  # fmt: skip
+    with pytest.raises(SolverLimitError, match="no answer within the limit"):
+        solve_linear(problem, node_limit=1)
+
+
 def test_a_session_starts_from_the_last_answer():
     session = Session(programme([[1, 1]], [-np.inf], [4], [1, 2]))
     assert session.solve().objective == pytest.approx(8)

@@ -246,7 +246,10 @@ def test_a_short_log_is_not_judged(tmp_path):
 def log(tmp_path, monkeypatch):
     """Return a log of 300 jobs that have to queue on one node."""
     monkeypatch.chdir(tmp_path)
-    jobs = [one._replace(submit_s=one.submit_s / 4) for one in planted(300, (0.3, 0.6))]
+    jobs = [
+        one._replace(submit_s=one.submit_s / 4, estimate_s=3600.0 * (1 + one.number % 5))
+        for one in planted(300, (0.3, 0.6))
+    ]
     (tmp_path / "jobs.csv").write_text(csv_of(jobs))
     return tmp_path / "jobs.csv"
 
@@ -269,7 +272,9 @@ def test_better_knowledge_is_worth_more(log, capsys):
     assert everything < users
     assert worth["gain"] == pytest.approx((nothing - mine) / (nothing - everything))
     assert worth["rows"][0]["ratio"] == 1
+    assert worth["rows"][2]["high"] < 1
     assert f"they gain {worth['gain']:.0%} of what there is to gain" in found["verdict"]
+    assert found["verdict"] == " ".join(found["sentences"])
 
 
 def test_files_and_a_page_that_is_made_anew(log, capsys):

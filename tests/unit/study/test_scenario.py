@@ -68,6 +68,21 @@ def unmet(scenario, folder, **options):
     return [line.unmet for line in run_scenario(scenario, folder, **options) if line.unmet]
 
 
+def test_reasons_that_a_tenants_jobs_share_are_theirs(tmp_path):
+    submit = {"op": "submit", "gpus": 1, "tenant": "A", "work_s": 50}
+    scenario = {
+        "name": "behind the first", "policy": "yarn-cs", "placement": "count", "cluster": "1x2",
+        "events": [
+            {**submit, "job": "runs", "gpus": 2},
+            {**submit, "job": "first", "gpus": 2},
+            {**submit, "job": "next"},
+            {**submit, "job": "last", "expect": {
+                "reasons": {"first": "quota", "next": "quota", "last": "quota"}}},
+        ],
+    }  # fmt: skip
+    assert unmet(scenario, tmp_path) == []
+
+
 @pytest.mark.parametrize("scenario", [QUEUE, CELLS], ids=["queue", "cells"])
 def test_expectations_are_met(scenario, tmp_path):
     lines = list(run_scenario(scenario, tmp_path))

@@ -340,16 +340,18 @@ class NodeRoom:
         for node in view.topology.nodes:
             have = {"cpu": node.cpus, "memory": node.mem_gib, **node.resources}
             self._left.update(((node.id, kind), amount) for kind, amount in have.items())
+        self._whole = view.topology.supply
+        self._left.update(((0, kind), amount) for kind, amount in self._whole.items())
 
     def take(self, allocation: Allocation) -> bool:
         """Take what an allocation has of nodes, if there is room for it."""
         if not allocation.extra:
             return True
-        wanted = {
-            (vertex, kind): amount
-            for vertex, kind, amount in allocation.extra
-            if (vertex, kind) in self._left
-        }
+        wanted: dict[tuple[int, str], float] = {}
+        for vertex, kind, amount in allocation.extra:
+            place = (0 if kind in self._whole else vertex, kind)
+            if place in self._left:
+                wanted[place] = wanted.get(place, 0.0) + amount
         if any(amount > self._left[place] + DUST for place, amount in wanted.items()):
             return False
         for place, amount in wanted.items():
@@ -362,7 +364,10 @@ class NodeRoom:
         wants = {"cpu": shape.cpus, "memory": shape.mem_gib, **shape.resources}
         for node in self._nodes:
             here = [(node.id, kind, amount) for kind, amount in wants.items() if amount]
-            held = Allocation((), [part for part in here if self._left.get(part[:2])])
-            if held.extra and set(shape.labels) <= set(node.labels) and self.take(held):
+            held = Allocation(
+                (), [part for part in here if part[1] in self._whole or self._left.get(part[:2])]
+            )
+            fine = node.suits(shape.labels) and node.gpu_type in (shape.types or (node.gpu_type,))
+            if held.extra and fine and self.take(held):
                 plan.place_at(job, held)
                 return

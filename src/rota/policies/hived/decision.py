@@ -6,6 +6,7 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import WAITING, Job
 from rota.core.plan import ExplicitPlan
 from rota.core.reasons import Reason
+from rota.core.sharing import DUST
 from rota.core.view import View
 from rota.policies.hived.algorithm import HivedWait, Preempt, sizes_of
 from rota.policies.hived.asks import AskedGroup
@@ -26,7 +27,8 @@ class CellDecision:
         self.hopeless = hopeless
         self.changed: set[str] = set()
         """Virtual clusters where something happened."""
-        self._nodes_changed = False
+        self._supply = view.topology.supply  # anybody who ends may have left a licence
+        self._nodes_changed = bool(self._supply)
         self._running = {job.index: job for job in view.running}
         self._started: dict[int, tuple[Job, Allocation]] = {}
         self._causes: dict[int, Job | None] = {}
@@ -65,6 +67,9 @@ class CellDecision:
         self, job: Job, *, eager: bool = False, gpu_type: str | None = None
     ) -> Allocation | Preempt | HivedWait:
         """Start a job, or say who would have to leave first; the cells are reserved then."""
+        if self._supply and self._lacks(job):
+            self.explain(job, Reason.CAPACITY)
+            return HivedWait("what the cluster has as a whole is in use")
         asked = self.fleet.asks.of(job)
         reason = None if eager else self.hopeless.why(job, asked, gpu_type)
         if reason is not None:
@@ -78,6 +83,16 @@ class CellDecision:
             self.hopeless.add(job, asked, gpu_type, reason)
             self.explain(job, Reason(reason))
         return answer
+
+    def _lacks(self, job: Job) -> bool:
+        """Is less left than it asks for of what the cluster has as a whole?"""
+        asked = {kind: need for kind, need in job.shape.resources.items() if kind in self._supply}
+        for index in self.fleet.placed if asked else ():
+            other = self._started[index][0] if index in self._started else self._running[index]
+            for kind in asked.keys() & other.shape.resources.keys():
+                asked[kind] += other.shape.resources[kind]
+        soft = {kind for kind in asked if self.view.topology.kinds[kind].compressible}
+        return any(asked[kind] > self._supply[kind] + DUST for kind in asked.keys() - soft)
 
     def settle(self, job: Job, preempt: Preempt) -> None:
         """The victims of an attempt leave, and the job starts."""

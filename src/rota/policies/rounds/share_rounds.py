@@ -18,7 +18,7 @@ from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundPro
 from rota.policies.rounds.rounds import Rounds, RoundState
 from rota.policies.rounds.seats import Seats, pair_number
 from rota.policies.rounds.share_policy import ShareParams, SharePolicy
-from rota.policies.rounds.speeds import Alike, Learnt, Noisy, Told
+from rota.policies.rounds.speeds import Learnt, Noisy, SameSpeed, Told
 from rota.policies.rounds.types import GpuTypes, held_type
 
 QUIET = 10_000  # rounds in which nothing changed: then it is no use to go on
@@ -402,7 +402,7 @@ def _is_finished(view: View, index: int) -> bool:
 
 def _speeds(params: ShareParams) -> Told:
     if not params.aware:
-        return Alike()
+        return SameSpeed()
     if params.speeds == "noisy":
         return Noisy(params.noise, params.seed)
     return Learnt(params.seed) if params.speeds == "learn" else Told()

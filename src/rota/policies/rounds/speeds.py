@@ -40,7 +40,7 @@ class Told:
         """Take it up again."""
 
 
-class Alike(Told):
+class SameSpeed(Told):
     """Not aware of speeds: a job may run on a type or not."""
 
     def speed(self, job: Job, gpu_type: str) -> float:

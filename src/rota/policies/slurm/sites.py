@@ -125,7 +125,9 @@ class Sites:
         vertices, position = self._topology.vertices, self._position
         parts = [(vertex, 0, gpus) for vertex, gpus in allocation.slices]
         parts += [
-            (vertex, 1 if kind == "cpu" else 2, amount) for vertex, kind, amount in allocation.extra
+            (vertex, 1 if kind == "cpu" else 2, amount)
+            for vertex, kind, amount in allocation.extra
+            if kind in ("cpu", "memory")
         ]
         for vertex, which, amount in parts:
             at = position.get(vertices[vertex].node)

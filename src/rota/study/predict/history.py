@@ -18,10 +18,10 @@ from rota.traces.imported import Imported
 LEAST_S = 1.0
 """Shorter run times, and predictions, count as this."""
 
-STILL_RAN = "still ran when the log was taken"
+STILL_RAN = "still running when the log was taken"
 NEVER_RAN = "never started"
-NO_TIME = "ran for no time"
-ENDLESS = "have no end"
+NO_TIME = "no time between start and end"
+ENDLESS = "without an end"
 
 
 class LoggedJob(NamedTuple):

@@ -46,7 +46,7 @@ TABLE, SUMMARY, REPORT = "predict.csv", "summary.json", "report.html"
 FILES = (TABLE, SUMMARY, REPORT)
 VERSION = 1
 FEW = 30  # jobs: fewer are judged, but nothing is said
-NOT_YET = "were submitted before any other had ended"
+NOT_YET = "submitted before any other had ended"
 ALL, REPEATS = "all", "repeats"
 ESTIMATE = SaidByUser.key
 BOUND = "(nobody)"
@@ -104,6 +104,7 @@ class PredictAnswer(msgspec.Struct, kw_only=True):
     best: str | None  # the least median error; None: too few jobs
     best_order: str | None  # the largest rank correlation
     verdict: str
+    sentences: list[str]  # of the verdict
     assumptions: list[str]
     warnings: list[str] = []
     worth: PredictionWorth | None = None
@@ -171,7 +172,8 @@ def predict(
     if question.cluster is not None or question.nodes is not None:
         answer.worth = _worth(question, imported, text, foreseen, answer, tell)
         answer.warnings += answer.worth.warnings
-    answer.verdict = _verdict(answer)
+    answer.sentences = _sentences(answer)
+    answer.verdict = " ".join(answer.sentences)
     answer.command = list(command)
     table = _table(imported, foreseen)
     if folder is not None:
@@ -251,7 +253,8 @@ def _judge(
     return PredictAnswer(
         predict=VERSION, log=question.log, jobs=len(imported), judged=int(judged.sum()),
         left_out=left_out, predictors=told, groups=groups, irreducible=irreducible,
-        best=best, best_order=order, verdict="", assumptions=_assumptions(history, told),
+        best=best, best_order=order, verdict="", sentences=[],
+        assumptions=_assumptions(history, told),
         warnings=list(imported.quality.told), factors=list(FACTORS), curves=curves,
     )  # fmt: skip
 
@@ -287,13 +290,11 @@ def _assumptions(history: JobHistory, told: dict[str, str]) -> list[str]:
     return found
 
 
-def _verdict(answer: PredictAnswer) -> str:
-    """The answer in a few sentences, and nothing that is not known."""
+def _sentences(answer: PredictAnswer) -> list[str]:
+    """How close, in which order, what is possible, what it is worth."""
     if answer.best is None:
-        return (
-            f"Not known: {counted(answer.judged, 'job')} could be foreseen from earlier ones, "
-            f"{FEW} are needed."
-        )
+        few = counted(answer.judged, "job")
+        return [f"Not known: {few} could be foreseen from earlier ones, {FEW} are needed."]
     whole = answer.whole
     best = whole.of(answer.best)
     said = whole.of(ESTIMATE)
@@ -301,7 +302,7 @@ def _verdict(answer: PredictAnswer) -> str:
     if said is not None and answer.best != ESTIMATE:
         who = "" if said.jobs >= MOST * whole.jobs else f" of the {said.jobs:,} jobs that have one"
         text += f"; with the users' estimates{who} within {_factor(said)}"
-    return " ".join([f"{text}.", _order(answer), _limits(answer), *_gain(answer)])
+    return [f"{text}.", _order(answer), _limits(answer), *_gain(answer)]
 
 
 def _factor(errors: PredictorErrors | None) -> str:
@@ -358,6 +359,8 @@ def _gain(answer: PredictAnswer) -> list[str]:
     )
     if worth.gain is None:
         return [f"{text}: there is nothing to gain here."]
+    if mine.low is None or mine.high is None or mine.low <= 1.0 <= mine.high:
+        return [f"{text}: no gain of the predictions can be told from noise."]
     return [f"{text}: they gain {worth.gain:.0%} of what there is to gain."]
 
 

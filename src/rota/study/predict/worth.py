@@ -14,6 +14,7 @@ import numpy as np
 from rota.core.eventlog import Floats
 from rota.core.workload import Workload
 from rota.study.config import RunConfig
+from rota.study.predict.predictors import SaidByUser
 from rota.study.run import RunResult, simulate
 from rota.study.statistics import Statistic, jobs_interval
 
@@ -72,7 +73,7 @@ def measure_worth(
     users_s = [spec.estimate_s for spec in workload.specs]
     truth_s = [behaviour.work for behaviour in workload.behaviours]
     known: dict[str, Sequence[float]] = {NOTHING: [UNKNOWN_S] * len(workload)}
-    if any(map(math.isfinite, users_s)):
+    if predictor != SaidByUser.key and any(map(math.isfinite, users_s)):
         known[USERS] = users_s
     known |= {f"predictions of {predictor}": predicted_s, PERFECT: truth_s}
     runs: dict[str, RunResult] = {}

@@ -199,7 +199,9 @@ class QueuePlay:
         }
 
     def _why(self, job: Job) -> int:
-        return self._told.get(job.index, 0) or self._reasons.get(job.shape.number, 0)
+        shape = job.shape.number
+        shared = self.engine.view.shared_reasons.get((job.tenant, shape), 0)
+        return self._told.get(job.index, 0) or shared or self._reasons.get(shape, 0)
 
     def _places(self, job: Job) -> dict[str, float]:
         return _by_node(self._topology, job.allocation.slices)
@@ -209,9 +211,9 @@ class QueuePlay:
         found = []
         for row in self.engine.log.take():
             if row.event == Record.REASON:
-                if row.shape >= 0:
+                if row.shape >= 0 > row.tenant:
                     self._reasons[row.shape] = row.reason
-                else:
+                elif row.shape < 0:
                     self._told[row.job] = row.reason
             elif row.event == Record.ALLOCATION:
                 places = self._allocations.setdefault(row.allocation, {})

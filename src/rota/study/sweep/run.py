@@ -120,25 +120,52 @@ def sweep(
     """
     with SweepFolder(folder) as place:
         plan = make_plan(spec, place.workloads, command)
-        record = make_record(plan)
-        place.write_json(SWEEP, msgspec.to_builtins(record))
-        missing = missing_tasks(plan, place.runs, fresh=fresh)
-        for task in missing:
-            place.runs.forget(task.key)
-        failures: dict[str, Failure] = {}
-        try:
-            _carry_out(executor, missing, place.runs, record, failures, told)
-        finally:  # also when it is interrupted: the table then has what is there
-            outcome = _collect(folder, record, failures)
+        place.write_json(SWEEP, msgspec.to_builtins(make_record(plan)))
+
+        def write(outcome: SweepOutcome) -> None:
             place.write(RESULTS_CSV, csv_bytes(outcome.table))
             place.write(RESULTS_PARQUET, parquet_bytes(outcome.table))
             place.write_json(FAILURES, msgspec.to_builtins(outcome.failures))
-        return msgspec.structs.replace(
-            outcome,
-            warnings=plan.warnings + _warnings(record, place.runs),
-            found=len({cell.run for cell in record.cells}) - len(missing),
-            ran=len(missing) - len(failures),
-        )
+
+        return run_plan(plan, place, executor, fresh=fresh, told=told, ended=write)
+
+
+def run_plan(
+    plan: SweepPlan,
+    place: SweepFolder,
+    executor: RunExecutor,
+    *,
+    fresh: bool = False,
+    told: Told | None = None,
+    ended: Callable[[SweepOutcome], None] | None = None,
+) -> SweepOutcome:
+    """Do the runs of a plan that are not done yet.
+
+    Args:
+        plan: The runs.
+        place: The folder, which is ours.
+        executor: Carries them out.
+        fresh: Do all of them again.
+        told: Called at the beginning and after each run.
+        ended: Called with what is there, also when it is interrupted.
+    """
+    record = make_record(plan)
+    missing = missing_tasks(plan, place.runs, fresh=fresh)
+    for task in missing:
+        place.runs.forget(task.key)
+    failures: dict[str, Failure] = {}
+    try:
+        _carry_out(executor, missing, place.runs, record, failures, told)
+    finally:
+        outcome = _collect(place.path, record, failures)
+        if ended is not None:
+            ended(outcome)
+    return msgspec.structs.replace(
+        outcome,
+        warnings=plan.warnings + _warnings(record, place.runs),
+        found=len({cell.run for cell in record.cells}) - len(missing),
+        ran=len(missing) - len(failures),
+    )
 
 
 def _carry_out(

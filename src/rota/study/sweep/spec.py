@@ -104,6 +104,8 @@ def parse_spec(source: SweepSource) -> Spec:
     data = source.data
     if not isinstance(data, dict):
         source.fail((), f"holds no keys: it needs {', '.join(KEYS[1:4])}")
+    if "tune" in data:
+        source.fail(("tune",), "tune is for `rota tune`: run that, or leave it out")
     source.check_keys((), data, KEYS)
     policies = _named(source, "policies", lambda place, item: choice(source, place, item, "policy"))
     labels = [entry.label for entry in policies]

@@ -115,8 +115,10 @@ class SweepFolder:
         OutputError: Another sweep writes here, it holds something else, or it cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, marker: str = SWEEP) -> None:
+        """Name the folder, and the file by which it is known as one of these."""
         self.path = path
+        self._marker = marker
         self.runs = Runs(path / RUNS)
         self.workloads = path / WORKLOADS
         self._lock: int | None = None
@@ -139,12 +141,12 @@ class SweepFolder:
     def _refuse_strangers(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path}: is a file: name a folder with -o")
-        if self.path.is_dir() and not (self.path / SWEEP).exists():
+        if self.path.is_dir() and not (self.path / self._marker).exists():
             others = sorted(path.name for path in self.path.iterdir() if path.name not in _OWN)
             if others:
                 raise OutputError(
-                    f"{self.path}: holds other things ({others[0]}, ...) and no sweep: "
-                    f"choose another folder with -o"
+                    f"{self.path}: holds other things ({others[0]}, ...) and no "
+                    f"{Path(self._marker).stem}: choose another folder with -o"
                 )
 
     def _acquire(self) -> None:
@@ -192,14 +194,14 @@ class SweepFolder:
         self.write(name, dump(data).encode())
 
 
-def read_json(folder: Path, name: str) -> Any:
-    """A file of a sweep."""
+def read_json(folder: Path, name: str, maker: str = "rota sweep") -> Any:
+    """A file of a sweep, or of what `maker` made with the runs of one."""
     path = folder / name
     try:
         return msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror}): name a folder that `rota sweep` made"
+            f"{path}: cannot be read ({error.strerror}): name a folder that `{maker}` made"
         ) from error
     except msgspec.DecodeError as error:
-        raise InputError(f"{path}: is not JSON ({error}): run the sweep again") from error
+        raise InputError(f"{path}: is not JSON ({error}): run `{maker}` again") from error
