@@ -123,7 +123,8 @@ class Candidate:
 
     def _wait(self) -> None:
         while True:
-            self._witness()
+            if self._leader:
+                self._witness()
             if self._stopped.wait(self._lease.seconds / RENEWALS) or self._try():
                 return
 
