@@ -167,7 +167,7 @@ def _show_groups(answer: "PredictAnswer") -> None:
             )  # fmt: skip
     if rows:
         heads = (f"with {answer.best}", "jobs", "half within", "within 2x",
-                 f"order ({answer.best_order})")  # fmt: skip
+                 f"order ({answer.best_order})" if answer.best_order else "order")  # fmt: skip
         table(heads, rows, numbers=True)
 
 

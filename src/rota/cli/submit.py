@@ -236,6 +236,8 @@ def amounts_of(texts: Sequence[str]) -> dict[str, float]:
     found = {}
     for text in texts:
         kind, equals, amount = text.partition("=")
+        if kind.strip() in found:
+            raise InputError(f"--resource {kind.strip()[:60]!r} is given twice: give one amount")
         try:
             found[kind.strip()] = float(amount if equals else "")
         except ValueError as error:

@@ -41,9 +41,9 @@ def tune(spec: Path, output: Path | None, **values: Any) -> int:
 
     SPEC is the YAML file of a sweep with a section `tune`. All trials run on a small part of the
     workload, the best third of them on three times as many jobs, and so on up to the whole. At the
-    end the winner is held against the default on other jobs, and only what is more than noise is
-    called better. Several policies and values of `parameters` are varied without such a section,
-    too.
+    end the winner is held against the default in repeats (other jobs where they are drawn, parts of
+    the same file otherwise), and only what is more than noise is called better.
+    Several policies and values of `parameters` are varied without such a section, too.
 
     \b
       workloads: [jobs.csv]

@@ -361,7 +361,7 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
         if not isinstance(content, dict):
             raise InputError(f"{path}: write `key: value` lines, e.g. policy: tiresias")
     licences = content.pop("licences", None)
-    _refuse_unknown(content, Settings, f"{where}: ")
+    _refuse_unknown(content, Settings, f"{where}: ", short=("licences",))
     _rename(content, "queues", Queue, where)
     _rename(content, "priority_classes", PriorityClass, where)
     _add_licences(content, licences, where)
@@ -617,15 +617,21 @@ def _check_queue(queue: Queue, where: str) -> None:
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
-def _refuse_unknown(content: Mapping[Any, Any], kind: type[msgspec.Struct], where: str) -> None:
-    """Raise at the first key or choice that there is not; `where`: the file, and the keys above."""
+def _refuse_unknown(
+    content: Mapping[Any, Any], kind: type[msgspec.Struct], where: str, short: tuple[str, ...] = ()
+) -> None:
+    """Raise at the first key or choice that there is not; `where`: the file, and the keys above.
+
+    `short` are keys that stand for others and were taken out before: they are to be known.
+    """
     known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in content.items():
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            keys = (*known, *short)
+            near = difflib.get_close_matches(str(key), keys, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise InputError(
-                f"{where}{key}: there is no such key{hint}: the keys here are {', '.join(known)}"
+                f"{where}{key}: there is no such key{hint}: the keys here are {', '.join(keys)}"
             )
         choices = get_args(known[key]) if get_origin(known[key]) is Literal else ()
         if choices and value not in choices:

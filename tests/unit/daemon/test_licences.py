@@ -76,6 +76,7 @@ def test_what_nobody_declared_is_refused_by_name(running, alice):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("licenses: {matlab: 1}\n", "did you mean 'licences'"),
         ("licences: [matlab]\n", "licences"),
         ("licences: {matlab: -1}\n", "resources.matlab: total is -1"),
         ("licences: {gpu: 1}\n", "resources.gpu: the name is taken"),

@@ -318,6 +318,16 @@ def test_names_do_not_matter(log, capsys):
         assert "u1" not in (log.parent / "out" / name).read_text(), "no user is named"
 
 
+def test_an_order_that_nobody_knows_has_no_name(log, capsys):
+    rows = (f"{number},{number * 100},{1 + number % 2},50" for number in range(60))
+    log.write_text("\n".join(("job_id,submit_s,num_gpus,duration_s", *rows, "")))
+    code, said = asked(capsys, log)
+    assert code == 0
+    assert "order is predictable is not known" in " ".join(said.out.split())
+    assert "order" in said.out
+    assert "None" not in said.out
+
+
 def test_mistakes_are_named(log, capsys):
     for args, told in {
         (log, "--cluster", "1x8", "--nodes", "n.txt"): "give one of them",

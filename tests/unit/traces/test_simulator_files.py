@@ -175,6 +175,19 @@ def test_chronus_counts_minutes_and_deadlines_after_the_submission(file):
     assert chronus.FORMAT.recognises(first_look(path)) == 1.0
 
 
+CHRONUS = "job_id,num_gpu,submit_time,duration,expect_time_list,best_effort\n"
+
+
+@pytest.mark.parametrize("times", ["x", "-5", "1e300", "20x", "20--40"])
+def test_expected_times_of_chronus_that_cannot_be_read_are_no_other_deadline(file, times):
+    path = file(f"{CHRONUS}7,1,10,5,{times},0\n8,1,10,5,20-40,0\n")
+    with pytest.raises(TraceError, match=f"job '7', column 'expect_time_list': '{times}'"):
+        chronus.FORMAT.load(path, {})
+    imported = chronus.FORMAT.load(path, {"bad": "drop"})
+    assert [(job.id, job.deadline_s) for job in imported.workload.specs] == [("8", 2400.0)]
+    assert imported.quality.dropped == {"expect_time_list is no list of times": 1}
+
+
 # --- Batsim -----------------------------------------------------------------------------------
 
 PROFILES = {

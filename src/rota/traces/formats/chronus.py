@@ -3,13 +3,13 @@
 Times are in minutes in the published files (`unit=60`, the default; `unit=1` for seconds). A job is
 strict (it has a deadline), best effort, or soft. `expect_time_list` holds its expected times after
 the submission, separated by `-` or `;`; the last one of a job that is not best effort becomes the
-deadline.
+deadline. A list that cannot be read is refused: part of it would be another deadline.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rota.core.errors import OptionError
+from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
@@ -18,6 +18,9 @@ from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
     import polars as pl
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_TIMES = rf"^\s*{_NUMBER}(?:\s*[-;]\s*{_NUMBER})*\s*$"
 
 LAYOUT = Layout(
     (
@@ -57,6 +60,7 @@ class ChronusFile(Reader):
             raise OptionError(f"format chronus: unit={params.unit:g}: give seconds above 0")
         quality = Quality()
         table = Table(path, LAYOUT, bad=params.bad, quality=quality).whole()
+        table = _readable(table, path, params, quality)
         rest = Rest(name=path.stem)
         return import_rows(path, _jobs(table, params.unit), params, quality, rest=rest)
 
@@ -64,10 +68,29 @@ class ChronusFile(Reader):
 FORMAT = ChronusFile()
 
 
+def _readable(
+    table: "pl.DataFrame", path: Path, params: ChronusParams, quality: Quality
+) -> "pl.DataFrame":
+    """The rows whose expected times can be read; others are refused, or dropped."""
+    import polars as pl
+
+    times = pl.col("expect_time_list").fill_null("")
+    fine = (times.str.strip_chars() == "") | times.str.contains(_TIMES)
+    wrong = table.filter(~fine)
+    if wrong.height and params.bad == "refuse":
+        job, text = wrong["job_id"][0], wrong["expect_time_list"][0]
+        raise TraceError(
+            f"{path}: job {job!r}, column 'expect_time_list': {text[:60]!r} is no list of times: "
+            f"write 20, or 20-40, or drop such rows with the option bad=drop"
+        )
+    quality.drop("expect_time_list is no list of times", wrong.height)
+    return table.filter(fine)
+
+
 def _jobs(table: "pl.DataFrame", unit_s: float) -> "pl.DataFrame":
     import polars as pl
 
-    numbers = pl.col("expect_time_list").str.extract_all(r"[0-9]+(\.[0-9]+)?")
+    numbers = pl.col("expect_time_list").str.extract_all(_NUMBER)
     expected = numbers.list.last().cast(pl.Float64, strict=False)
     best_effort = (pl.col("best_effort").fill_null(0.0) > 0) | (pl.col("job_type") == "best")
     deadline = pl.col("submit_time") + expected
