@@ -47,7 +47,6 @@ NOBODY = "nobody better"
     help="The same on the machines of the log: what `scontrol show node`, `sinfo --json` or "
     "`kubectl get nodes -o json` prints.",
 )  # fmt: skip
-@click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, help="Random seed.")
 @click.option(
     "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
     help="Output folder; created if missing.",

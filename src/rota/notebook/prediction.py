@@ -79,7 +79,7 @@ def predict(
         log: A file, or a table of polars or pandas with the columns of the csv format.
         output: A folder to write, as `rota predict -o` does; by default nothing is written.
         force: Replace Rota's files in a folder that is not empty.
-        options: `format`, `limit`, `last`, `cluster`, `nodes`, `seed`.
+        options: `format`, `limit`, `last`, `cluster`, `nodes`.
     """
     question = PredictQuestion(log="", **options)  # before anything is written
     if output is None:

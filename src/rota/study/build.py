@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -394,13 +395,18 @@ def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload)
             )
     notes = unknown
     if idle:
-        notes.append(f"no job is of these tenants of {config.cluster}: {_listed(idle)}")
+        notes.append(f"no job is of these tenants of {_named(config)}: {_listed(idle)}")
     if strange:
         notes.append(
-            f"{sum(counts[name] for name in strange):,} jobs are of tenants that {config.cluster} "
+            f"{sum(counts[name] for name in strange):,} jobs are of tenants that {_named(config)} "
             f"does not declare ({_listed(strange)}): they have no quota, no limit and weight 1"
         )
     return notes
+
+
+def _named(config: RunConfig) -> str:
+    """The cluster, for notes that are kept: where a file is must not change what is written."""
+    return PurePath(config.cluster).name
 
 
 def _unknown_queues(config: RunConfig, tenants: TenantTree, counts: Mapping[str, int]) -> list[str]:

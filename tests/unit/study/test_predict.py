@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from rota.cli.app import run
-from rota.core.errors import InputError
+from rota.core.errors import InputError, OptionError
 from rota.study.predict.errors import ENOUGH_REPEATS, Repeats, errors_of
 from rota.study.predict.history import (
     NEVER_RAN,
@@ -338,6 +338,24 @@ def test_mistakes_are_named(log, capsys):
         code, said = asked(capsys, *args)
         assert code == 2, args
         assert told in said.err
+
+
+def test_a_gain_of_some_jobs_says_so(log, capsys):
+    rows = log.read_text().splitlines()
+    large = rows[0].split(",").index("num_gpus")
+    cells = [row.split(",") for row in rows[1:]]
+    for row in cells[::3]:
+        row[large] = "16"
+    log.write_text("\n".join([rows[0], *map(",".join, cells)]) + "\n")
+    code, said = asked(capsys, log, "--cluster", "1x8")
+    assert code == 0
+    ended, of = len(cells) - len(cells[::3]), len(cells)
+    assert f"{ended:,} of {of:,} jobs end there" in " ".join((said.out + said.err).split())
+
+
+def test_a_mean_is_of_two_runs_at_least(log):
+    with pytest.raises(OptionError, match="last=0"):
+        rota.predict(str(log), last=0)
 
 
 def test_from_python(log):

@@ -41,7 +41,9 @@ def test_the_case_of_a_tenant_counts_and_is_suggested(run):
 
 def test_tenants_without_jobs_and_jobs_without_tenants_are_noted(run):
     found = run("[{name: robots, quota: 2}, {name: speech, quota: 2}]").warnings
-    assert any("no job is of these tenants of" in note and "robots" in note for note in found)
+    assert any(
+        "no job is of these tenants of cluster.yaml:" in note and "robots" in note for note in found
+    )
     assert any("1 jobs are of tenants that" in note and "(vision)" in note for note in found)
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from rota.core.errors import InputError
+from rota.core.errors import InputError, OptionError
 from rota.core.eventlog import Floats
 from rota.core.words import counted
 from rota.study.config import RunConfig
@@ -45,6 +45,7 @@ from rota.traces.read import read_trace
 TABLE, SUMMARY, REPORT = "predict.csv", "summary.json", "report.html"
 FILES = (TABLE, SUMMARY, REPORT)
 VERSION = 1
+FEWEST = 2  # runs of which a mean is taken
 FEW = 30  # jobs: fewer are judged, but nothing is said
 NOT_YET = "submitted before any other had ended"
 ALL, REPEATS = "all", "repeats"
@@ -66,7 +67,10 @@ class PredictQuestion(msgspec.Struct, frozen=True, kw_only=True):
     last: int = 2
     cluster: str | None = None
     nodes: str | None = None
-    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.last < FEWEST:
+            raise OptionError(f"last={self.last}: the mean of at least {FEWEST} runs")
 
 
 class PredictorGroup(msgspec.Struct, frozen=True):
@@ -352,14 +356,18 @@ def _gain(answer: PredictAnswer) -> list[str]:
     first, mine, last = worth.rows[0], worth.rows[-2], worth.rows[-1]
     if not first.avg_wait_s:
         return ["Nobody waits on these machines: predictions are worth nothing there."]
+    all_end = worth.ended == worth.jobs
+    some = "" if all_end else f"; {worth.ended:,} of {worth.jobs:,} jobs end there"
     text = (
-        f"On these machines (simulated under the policy qssf) the mean JCT with predictions of "
-        f"{worth.predictor} is {mine.ratio or 0:.3f} times that without any knowledge, with "
+        f"On these machines (simulated under the policy qssf{some}) the mean JCT with predictions "
+        f"of {worth.predictor} is {mine.ratio or 0:.3f} times that without any knowledge, with "
         f"perfect knowledge {last.ratio or 0:.3f} times"
     )
     if worth.gain is None:
         return [f"{text}: there is nothing to gain here."]
-    if mine.low is None or mine.high is None or mine.low <= 1.0 <= mine.high:
+    if mine.low is None or mine.high is None:
+        return [f"{text}: of so few jobs nobody can say whether that is noise."]
+    if mine.low <= 1.0 <= mine.high:
         return [f"{text}: no gain of the predictions can be told from noise."]
     return [f"{text}: they gain {worth.gain:.0%} of what there is to gain."]
 
@@ -412,9 +420,8 @@ def _worth(
             write_cluster(imported.cluster, level_names(imported.cluster), {}, path)
             cluster = str(path)
         config = RunConfig(
-            trace=question.log, cluster=cluster, policy="", format=text, limit=question.limit,
-            seed=question.seed,
-        )  # fmt: skip
+            trace=question.log, cluster=cluster, policy="", format=text, limit=question.limit
+        )
         found = measure_worth(
             config, imported.workload, key, predicted_s.tolist(),
             lambda done, total: tell("simulating", done, total),

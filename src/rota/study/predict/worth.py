@@ -41,13 +41,16 @@ class WorthRow(msgspec.Struct, frozen=True, kw_only=True):
 class PredictionWorth(msgspec.Struct, frozen=True):
     """All of them: nothing first, then (users' estimates,) the predictor, everything.
 
-    `gain`: the part of what perfect knowledge gains that the predictor gains.
+    `gain`: the part of what perfect knowledge gains that the predictor gains; `ended`: jobs that
+    end in all simulations, of `jobs`.
     """
 
     cluster: str
     predictor: str
     rows: list[WorthRow]
     gain: float | None
+    jobs: int = 0
+    ended: int = 0
     warnings: list[str] = []
 
 
@@ -91,7 +94,9 @@ def measure_worth(
     if None not in (first, mine, best) and first > best:  # type: ignore[operator]  # known
         gain = (first - mine) / (first - best)  # type: ignore[operator]  # known
     warnings = list(dict.fromkeys(text for run in runs.values() for text in run.warnings))
-    return PredictionWorth(config.cluster, predictor, rows, gain, warnings)
+    return PredictionWorth(
+        config.cluster, predictor, rows, gain, len(workload), len(jcts[0]), warnings
+    )
 
 
 def _with_estimates(workload: Workload, estimates_s: Sequence[float]) -> Workload:
