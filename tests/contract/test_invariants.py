@@ -345,5 +345,5 @@ def test_a_reason_of_its_own_that_is_not_true(monkeypatch):
     honest = engine()
     honest.run()
     assert decisions.told(honest, "b") == [(0, Reason.CAPACITY)]
-    monkeypatch.setattr(GeneralScheduler, "_told", lambda _self, _job, reason: reason)
+    monkeypatch.setattr(GeneralScheduler, "_lacks", lambda _self, _number, reason: reason)
     broken(engine(), "job b at 0 s asks for 2 GPUs and waits by fragmentation .* it capacity")

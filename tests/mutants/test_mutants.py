@@ -110,9 +110,9 @@ MUTANTS = {
         "pass",
     ),
     "the emptiest node is taken for the fullest": (
-        "rota.placement.consolidate:_fullest",
-        "range(int(need), int(max(gpus)) + 1)",
-        "range(int(max(gpus)), int(need) - 1, -1)",
+        "rota.placement.consolidate:SearchingConsolidate._fullest_with",
+        "need <= gpus[position] < lowest",
+        "need <= gpus[position] and (best < 0 or gpus[position] > lowest)",
     ),
     "service does not count GPUs": (
         "rota.core.machine:settle",

@@ -68,7 +68,7 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
     knowledge = Knowledge.REMAINING_WORK | Knowledge.DEADLINES
     Parameters = ChronusPolicyParams
     preemptive = True
-    coupled = "leases: all GPUs are planned together"
+    coupled = "leases of all GPUs are shared out together"
 
     def __init__(self, params: ChronusPolicyParams | None = None) -> None:
         super().__init__(params)

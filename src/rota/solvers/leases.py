@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rota.core.errors import InfeasibleError, SolverLimitError
+from rota.core.products import dot
 from rota.solvers.linear import LinearProgramme, solve_linear, sparse
 
 EXACT = 1e-9
@@ -92,7 +93,7 @@ def _crowded(needs: Sequence[LeaseNeed], capacity: Sequence[float]) -> bool:
     room = np.cumsum(capacity)
     ends = np.unique(within).astype(int)
     return any(
-        gpus @ np.maximum(0.0, leases - np.maximum(0.0, within - end)) > room[end - 1] + EXACT
+        dot(gpus, np.maximum(0.0, leases - np.maximum(0.0, within - end))) > room[end - 1] + EXACT
         for end in ends[ends > 0].tolist()
     )
 
