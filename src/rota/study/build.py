@@ -369,9 +369,13 @@ def _refuse_undeclared(topology: Topology, workload: Workload) -> None:
             )
         for kind in request.resources:
             if topology.kind(kind) is None:
+                job = next(spec.id for spec in workload.specs if spec.request is request)
+                near = nearest(kind, topology.kinds)
+                meant = f"did you mean {near!r}? Else " if near else ""
                 raise ClusterSpecError(
-                    f"a job asks for {kind!r}, which is no resource of the cluster: declare it "
-                    "under resources in the cluster's file, and say which nodes have it"
+                    f"job {job} asks for {kind!r}, which is no resource of the cluster: {meant}"
+                    "declare it in the cluster's file: under resources, with the nodes that have "
+                    "it, or under licences, if the whole cluster has so many"
                 )
 
 

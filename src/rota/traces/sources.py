@@ -115,7 +115,9 @@ def read_bytes(path: Path, error: type[InputError], *, limit: int = -1) -> bytes
     with open_source(path, error) as file:
         data = file.read(limit).removeprefix(BOM)
     if not data.strip():
-        raise error(f"{path}: is empty: it needs a header line and at least one row")
+        described = path.suffix in (".yaml", ".yml", ".json")
+        needs = "at least one key" if described else "a header line and at least one row"
+        raise error(f"{path}: is empty: it needs {needs}")
     return data
 
 

@@ -98,3 +98,17 @@ def test_a_parameter_that_a_preset_uses_is_not(text):
 def test_half_of_a_slow_start_is_an_error(text):
     with pytest.raises(OptionError, match=r"has no effect with slow_factor=.*: give both"):
         make_costs(text)
+
+
+def test_a_licence_that_nobody_declared_is_named_with_its_job_and_what_was_meant(tmp_path):
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submit_s,num_gpus,duration_s,resources\na,0,1,10,\nb,1,1,10,matlb=1\n"
+    )
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("nodes: [{count: 1, gpus: 4}]\nlicences: {matlab: 2}\n")
+    config = RunConfig(trace=str(tmp_path / "jobs.csv"), cluster=str(cluster), policy="fifo")
+    with pytest.raises(ClusterSpecError, match=r"job b asks for 'matlb'.* did you mean 'matlab'"):
+        simulate(config)
+    cluster.write_text("")
+    with pytest.raises(ClusterSpecError, match="is empty: it needs at least one key"):
+        simulate(config)

@@ -382,8 +382,7 @@ class _Runs:
             }
         for result in found.values():
             # whom the quotas do not name was not forgotten: nobody wrote that file
-            cluster = result.config.cluster
-            result.notes = [note for note in result.notes if cluster not in note]
+            result.notes = [note for note in result.notes if CHANGED not in note]
         return found
 
     def _changed(self, policy: str) -> RunConfig:
