@@ -114,7 +114,7 @@ class Source:
         }
 
     def _targets(self, tree: ast.Module) -> Iterator[str]:
-        for node in ast.walk(tree):
+        for node in _statements_within(tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in self.trees)
             elif isinstance(node, ast.ImportFrom) and node.module in self.trees:
@@ -166,8 +166,22 @@ class Source:
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands directly in it: definitions and imports are in no expression."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        found = getattr(node, field, None)
+        if isinstance(found, list):
+            yield from found
+
+
+def _statements_within(node: ast.AST) -> Iterator[ast.AST]:
+    for child in _statements(node):
+        yield child
+        yield from _statements_within(child)
+
+
 def _defined(node: ast.AST, prefix: str) -> Iterator[tuple[ast.AST, str]]:
-    for child in ast.iter_child_nodes(node):
+    for child in _statements(node):
         if isinstance(child, Defined):
             yield child, prefix + child.name
             yield from _defined(child, f"{prefix}{child.name}.")
@@ -177,7 +191,7 @@ def _defined(node: ast.AST, prefix: str) -> Iterator[tuple[ast.AST, str]]:
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
     found: set[int] = set()
-    for node in ast.walk(tree):
+    for node in (tree, *_statements_within(tree)):
         if isinstance(node, Defined | ast.Module) and ast.get_docstring(node, clean=False):
             text = node.body[0]
             found.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -74,8 +73,7 @@ def build(out: Path, epoch: int) -> list[Path]:
         python(TREE / "scripts" / "manpage.py", checkout / PAGE, cwd=TREE, epoch=epoch)
         python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=checkout, epoch=epoch)
         (source,) = made.glob("*.tar.gz")
-        with tarfile.open(source) as archive:
-            archive.extractall(folder / "unpacked", filter="data")
+        shutil.unpack_archive(source, folder / "unpacked")  # ours: filters came with 3.11.4
         (unpacked,) = (folder / "unpacked").iterdir()
         python("-m", "hatchling", "build", "-t", "wheel", "-d", made, cwd=unpacked, epoch=epoch)
         (wheel,) = made.glob("*.whl")

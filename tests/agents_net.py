@@ -57,6 +57,17 @@ def marked(key):
     return found
 
 
+def stands_still(pid):
+    """Is a process stopped by a signal, or frozen with its cgroup?"""
+    here = Path("/proc", str(pid))
+    if (here / "stat").read_text().rpartition(")")[2].split()[0] == "T":
+        return True
+    group = next(x[3:] for x in (here / "cgroup").read_text().splitlines() if x[:3] == "0::")
+    mounts = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+    states = [mount / group.lstrip("/") / "cgroup.events" for mount in mounts]
+    return any("frozen 1" in state.read_text() for state in states if state.exists())
+
+
 def pid_outside(root, job, pid):
     """Return the pid that we see of a process of a job, which may know another one in a sandbox."""
     for path in root.glob(f"*/runs/{job}.*/identity.json"):

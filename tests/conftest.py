@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -55,6 +56,12 @@ def pytest_collection_finish():
     """What was collected stays to the end: the garbage collector need not look at it again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown():
+    """From 3.13 on Python warns of a database that nobody closes."""
+    if scripted := sys.modules.get("scripted"):
+        scripted.close_stores()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import socket
+import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ from rota.sdk import Client
 
 LEASE_S = 1.5
 SHORTEST_S = 0.01  # of jobs
+QUEUED = 40  # jobs that wait or run at the same time
+LOOK_S = 0.02
 TAKEN = 75  # what `flock` returns if somebody else holds the lock
 
 
@@ -224,25 +227,39 @@ class KilledCluster:
         return True
 
     def suffer(self, jobs, kills, *, seed, daemons=0.1, agents=0.2, longest_s=1.5):
-        """Submit jobs and kill parts, as the seed says, until both numbers are reached."""
+        """Submit jobs and kill parts, as the seed says, until both numbers are reached.
+
+        The kills keep pace with the jobs, so that they come while all of these wait and run, not
+        only the first ones; and the kind that the dice chose is killed, as soon as there is one.
+        """
         dice = random.Random(seed)  # noqa: S311 - not a secret
         kinds = [
             (self.kill_daemon, daemons), (self.kill_agent, agents),
             (self.kill_shim, (1 - daemons - agents) / 2),
             (self.kill_job, (1 - daemons - agents) / 2),
         ]  # fmt: skip
-        step = max(1, jobs // max(1, kills))
-        while sum(self.kills.values()) < kills or len(self.submitted) < jobs:
-            for _ in range(step):
-                if len(self.submitted) < jobs:
-                    name = f"j{len(self.submitted)}"
-                    self.submit(name, round(dice.uniform(SHORTEST_S, longest_s), 2))
-            if sum(self.kills.values()) < kills:
+        kill = None
+        while (done := sum(self.kills.values())) < kills or len(self.submitted) < jobs:
+            begun = self.begun()
+            while len(self.submitted) < min(jobs, begun + QUEUED):
+                name = f"j{len(self.submitted)}"
+                self.submit(name, round(dice.uniform(SHORTEST_S, longest_s), 2))
+            if done >= kills or done * jobs > begun * kills:
+                time.sleep(LOOK_S)
+                continue
+            if kill is None:
                 (kill,) = dice.choices([kind for kind, _ in kinds], [share for _, share in kinds])
-                if kill(dice):
-                    self.kills[kill.__name__] += 1
-                elif len(self.submitted) >= jobs and not list(self.client.jobs(active=True)):
-                    self.submit(f"more{len(self.submitted)}", longest_s)  # something to kill
+            if kill(dice):
+                self.kills[kill.__name__] += 1
+                kill = None
+            elif begun >= jobs and not list(self.client.jobs(active=True)):
+                self.submit(f"more{len(self.submitted)}", longest_s)  # something to kill
+            else:
+                time.sleep(LOOK_S)
+
+    def begun(self):
+        """How many jobs have run, or do."""
+        return sum(entry.name.endswith(".lock") for entry in os.scandir(self.marks))
 
     # --- what must hold ---------------------------------------------------------------------------
 

@@ -109,8 +109,9 @@ class Controllers:
         owner = {"apiVersion": kind.api_version, "kind": kind.kind, "name": about["name"],
                  "uid": about["uid"], "controller": True}  # fmt: skip
         self.made[about["name"]] += 1
-        metadata = {"generateName": f"{about['name']}-{number}-", "ownerReferences": [owner],
-                    "labels": part(template, "metadata").get("labels", {})}  # fmt: skip
+        metadata = {"generateName": f"{about['name']}-{number}-", "ownerReferences": [owner]}
+        for key in ("labels", "annotations"):
+            metadata[key] = part(template, "metadata").get(key, {})
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         self.api.create(f"/api/v1/namespaces/{about['namespace']}/pods", body)
 

@@ -175,11 +175,21 @@ def job_file(gpus=1, *, estimate=None, queue="", name="", **rest):
     )  # fmt: skip
 
 
+_left_open: list[Store] = []
+
+
+def close_stores():
+    """Close what loops of a test left open: a daemon that dies closes nothing."""
+    while _left_open:
+        _left_open.pop().close()
+
+
 def make_loop(
     store_path, world, *, policy="fifo-skip", admission="accept-all", nodes=(4, 4), **options
 ):
     """`nodes` is (nodes, GPUs each) or a list of `NodeSpec`."""
     store = Store(store_path, durable=False)
+    _left_open.append(store)
     store.epoch_unix = 0.0
     return DaemonLoop(
         store, ScriptedDriver(world), Scheduling(policy=policy, admission=admission),

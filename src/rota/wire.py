@@ -18,6 +18,7 @@ from rota.core.findings import Finding
 from rota.core.manifest import FileManifest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
+from rota.core.sums import ordered_sum
 from rota.core.verdict import Verdict
 from rota.core.words import duration
 from rota.jobfile.model import GpuRange, JobFile
@@ -372,7 +373,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
         if self.elastic is None:
             return f"{self.gpus:g}"
         takes = f"{self.elastic.min}-{self.elastic.max}"
-        return f"{sum(self.nodes.values()):g} of {takes}" if self.nodes else takes
+        return f"{ordered_sum(self.nodes.values()):g} of {takes}" if self.nodes else takes
 
     def summary(self) -> str:
         """How it ended, how long it waited and ran, in one line."""
@@ -980,6 +981,16 @@ class Gpus(TypedDict, total=False):
     down: float
 
 
+class LicenceUse(TypedDict, total=False):
+    """Of one kind that the cluster has as a whole. `used`: by jobs that run; `spent`: for good."""
+
+    total: float
+    used: float
+    spent: float
+    asked: float  # by jobs that wait
+    waiting: list[str]  # the first of those that ask for more than is left
+
+
 class Status(TypedDict, total=False):
     """The daemon and its cluster in numbers. Times are Unix seconds; any key may be missing."""
 
@@ -997,6 +1008,7 @@ class Status(TypedDict, total=False):
     nodes: dict[str, int]  # by state, as in NodeInfo
     agents: dict[str, int]  # by state
     queues: dict[str, float]  # GPUs in use by queue
+    licences: dict[str, LicenceUse]  # by kind
     submissions: int  # jobs accepted since the daemon started, like the other counts below
     decisions: int
     preemptions: int

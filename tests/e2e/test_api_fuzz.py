@@ -43,6 +43,8 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 BAD_INPUT = [checks.negative_data_rejection, checks.unsupported_method]
+# Drawn ones, and those about jobs that exist, are sent to the real daemon (test_daemon_fuzz.py).
+LIMITS_IN_TURN = (HypothesisTestMode.EXAMPLES, HypothesisTestMode.COVERAGE)
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -125,13 +127,8 @@ def check_on_known_jobs(case):
 
 
 @pytest.mark.parametrize("operation", ALL)
-def test_no_request_breaks_the_daemon(schema, operation):
-    generated(schema, operation, check_as_generated, QUICK)
-
-
-@pytest.mark.parametrize("operation", ABOUT_SOMETHING)
-def test_no_request_about_something_that_exists_breaks_the_daemon(schema, operation):
-    generated(schema, operation, check_on_known_jobs, QUICK)
+def test_no_limit_of_a_request_breaks_the_daemon(schema, operation):
+    generated(schema, operation, check_as_generated, QUICK, LIMITS_IN_TURN)
 
 
 @pytest.mark.soak

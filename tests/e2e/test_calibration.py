@@ -169,6 +169,13 @@ def test_a_daemon_can_be_calibrated_by_its_url_and_by_its_state_folder(exported)
     assert results[2] == results[0]
 
 
+def test_the_jobs_of_a_daemon_are_predicted_under_its_own_name(exported):
+    daemon, _ = exported
+    url = daemon.client.place.server
+    found = json.loads(daemon.rota("predict", url, "--json").stdout)
+    assert (found["log"], found["jobs"]) == (url, 3)
+
+
 def test_only_operators_may_export(exported):
     daemon, _ = exported
     token = daemon.client.create_token("somebody", "user")

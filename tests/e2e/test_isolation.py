@@ -104,7 +104,7 @@ def training(**keys):
     """The example, by the Python of the system, which other accounts may execute."""
     tried = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, "-c",
-         "import rota.job, torch"],
+         "import rota.job, importlib.util as i; raise SystemExit(not i.find_spec('torch'))"],
         env={"PATH": os.environ["PATH"], **PACKAGES}, capture_output=True, check=False, cwd="/",
     )  # fmt: skip
     need(tried.returncode == 0, "PyTorch that every account of the machine can import", TORCH)

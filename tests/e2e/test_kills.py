@@ -15,7 +15,7 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
 @pytest.mark.parametrize(
     ("jobs", "kills", "seed"),
     [
-        (20, 20, 1),
+        (12, 12, 1),
         pytest.param(300, 150, 4, marks=SOAK),
         pytest.param(2000, 1000, 2, marks=SOAK),
     ],

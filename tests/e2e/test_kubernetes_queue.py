@@ -1,6 +1,8 @@
 """Rota as the queue of objects that others make suspended, on a real API server."""
 
+import random
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def serve(kube, tmp_path):
         config.write_text(
             f"backend: kubernetes\npolicy: {policy}\n"
             "queues: {research: {quota: 4}, product: {quota: 4}}\n"
-            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, "
+            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, lost_s: 1, "
             f"queue_kinds: [{', '.join(QUEUED)}], note_after_s: 0}}\n"
         )
         daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
@@ -228,6 +230,44 @@ def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_an_object(kube,
     assert sorted(info.name for info in daemon.client.jobs()) == names
     eventually(lambda: [kube.controllers.ended[name] for name in names] == [1] * len(names))
     assert kube.controllers.made.total() - before == 12
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", ["fifo", "tiresias:limits=6", "capacity"])
+def test_sixty_objects_and_twenty_kills(kube, serve, tmp_path, policy):
+    daemon, draw = serve(policy), random.Random(2)  # noqa: S311 - repeatable
+    count, kills = 60, 20
+    names = [f"s{number:02}" for number in range(count)]
+    for number, name in enumerate(names):  # three of them may end after each kill
+        gpus, pods = draw.choice(((1, 1), (1, 4), (2, 1), (2, 2), (4, 1)))
+        make(kube, tmp_path, QUEUED[number % 4], name, gpus, pods, go=f"go-{number // 3}",
+             queue=draw.choice(("research", "product")))  # fmt: skip
+    eventually(lambda: state_counts(daemon)["RUNNING"] >= 2)
+    for number in range(kills):
+        if number in (kills // 3, 2 * kills // 3):
+            kube.stop_server()
+            kube.start_server()
+            kube.wait_ready()
+        if number == kills // 2:
+            kube.kubelets.vanish("n2")
+            kube.kubelets.report("n2", ready=False)
+            eventually(lambda: {n.name: n.state for n in daemon.client.nodes()}["n2"] == "down")
+            kube.kubelets.join("n2")
+        time.sleep(draw.random() * 0.5)  # any instant will do
+        daemon.kill()
+        (tmp_path / f"go-{number}").touch()
+        daemon.start()
+    wait_for(daemon, **dict.fromkeys(names, "SUCCEEDED"))
+    assert sorted(info.name for info in daemon.client.jobs()) == names
+    eventually(lambda: [kube.controllers.ended[name] for name in names] == [1] * count)
+    eventually(lambda: not any(
+        item["metadata"].get("finalizers") for found in objects(kube).values() for item in found
+    ))  # fmt: skip
+    eventually(lambda: kube.kubelets.running() == [])
+
+
+def state_counts(daemon):
+    return Counter(info.state for info in daemon.client.jobs())
 
 
 def test_what_a_queue_may_not_do_or_the_server_lacks_is_named_at_start(kube, tmp_path):

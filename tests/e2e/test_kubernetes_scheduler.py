@@ -152,6 +152,10 @@ def test_pods_of_others_wait_in_the_queue_run_and_end(kube, serve, tmp_path):
     wait_for(daemon, late="PENDING")
     pod(kube, tmp_path, "withdrawn", 1)
     wait_for(daemon, withdrawn="PENDING")
+    pod(kube, tmp_path, "huge", 5)  # half of it on each node would never be bound
+    eventually(
+        lambda: "the largest node here has 4" in reasons(kube, "huge").get("RotaRefuses", "")
+    )
     seen = jobs(daemon)
     assert (seen["bad"].queue, seen["bad"].user, seen["bad"].gpus) == ("research", "k8s.default", 4)
     assert {node_of(kube, "early"), node_of(kube, "bad")} == {"n1", "n2"}
@@ -208,7 +212,13 @@ def test_a_preempted_pod_is_made_again_and_stays_the_same_job(kube, serve, tmp_p
     assert jobs(daemon)[gone].preemptions == 1
     (tmp_path / "go").touch()
     wait_for(daemon, one="SUCCEEDED", two="SUCCEEDED")
-    assert sorted(states(daemon)) == ["one", "pair", "two"]
+    for name in ("odd-0", "odd-1"):  # on nodes with 4 GPUs no two nodes are full
+        asks = {"labels": {"rota.dev/gang": "odd"}, "gang_size": "2", "preemptible": "true"}
+        pod(kube, tmp_path, name, 3, **asks)
+    wait_for(daemon, odd="FAILED")
+    eventually(lambda: "cannot share the nodes" in reasons(kube, "odd-1").get("RotaEnded", ""))
+    assert not any(node_of(kube, name) for name in ("odd-0", "odd-1"))
+    assert sorted(states(daemon)) == ["odd", "one", "pair", "two"]
 
 
 def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_a_pod(kube, serve, tmp_path):

@@ -54,7 +54,8 @@ def submitted(daemon, *args):
 
 def test_start_and_end_come_signed_with_an_id(daemon, web):
     job = submitted(daemon, "--name", "told", "--notify", "chat", "--", "true")
-    found = eventually(lambda: len(web.contents(job=job)) == 2 and web.contents(job=job))
+    found = eventually(lambda: len(web.contents(name="told")) == 2 and web.contents(name="told"))
+    assert {each["job"] for each in found} == {job}
     assert [each["event"] for each in found] == ["start", "end"]
     assert re.fullmatch(
         rf"job {job} \(told\) succeeded: waited .*, ran .* on 1 GPU", found[-1]["text"]
@@ -80,7 +81,7 @@ def test_failure_by_mail_and_only_what_was_asked_for(daemon, mail, web):
     assert (sender, to) == ("rota@example.org", ["ann@example.org"])
     assert f"Subject: [rota] job {job} bad has failed" in text
     assert f"job {job} (bad) failed (exit code 3): waited" in text
-    (told,) = eventually(lambda: web.contents(job=job))
+    (told,) = eventually(lambda: web.contents(name="bad"))
     assert (told["event"], told["state"]) == ("fail", "FAILED")
 
 

@@ -238,12 +238,21 @@ def test_an_installed_wheel_simulates_serves_and_submits(dist, tmp_path):
     user.serves()
 
 
+def interpreter(name):
+    """Return where a Python is, or None; what PATH has may be a stand-in of pyenv."""
+    managed = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for path in (shutil.which(name), *sorted(managed.glob(f"*/bin/{Path(name).name}"))):
+        asked = path and subprocess.run([path, "--version"], check=False, capture_output=True)
+        if asked and asked.returncode == 0:
+            return path
+    return None
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("python", [sys.executable, *NEWER])
-def test_a_wheel_installs_with_all_that_it_needs(dist, tmp_path, python):
-    there = shutil.which(python)  # it may be a stand-in of a manager of versions
-    works = there and subprocess.run([there, "--version"], check=False, capture_output=True)
-    need(works and works.returncode == 0, python, f"install {python}")
+@pytest.mark.parametrize("name", [sys.executable, *NEWER])
+def test_a_wheel_installs_with_all_that_it_needs(dist, tmp_path, name):
+    python = interpreter(name)
+    need(python, name, f"install {name}")
     environment = tmp_path / "environment"
     subprocess.run([python, "-m", "venv", environment], check=True)
     user = installed(

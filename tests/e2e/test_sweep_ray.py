@@ -1,4 +1,4 @@
-"""The same sweep on a Ray cluster of three nodes, which lives in a network of its own."""
+"""The same sweep, and the same tuning, on a Ray cluster of three nodes in a network of its own."""
 
 import json
 import os
@@ -65,14 +65,23 @@ for _ in range(int(sys.argv[2]) - 1):
     cluster.add_node(**size)
 cluster.wait_for_nodes()
 answers = {}
-for name in ("same", "deadly"):
+for name, command in json.loads(sys.argv[3]).items():
     options = ["--on", "ray", "--ray-address", cluster.address, "-o", name]
-    command = [*json.loads(sys.argv[3]), f"{name}.yaml", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([*command, f"{name}.yaml", *options], capture_output=True, text=True)
     answers[name] = [done.returncode, done.stderr]
 cluster.shutdown()
 with open("answers.json", "w") as file:
     json.dump(answers, file)
+"""
+TUNED = """\
+workloads: [jobs.csv, {name: drawn, generate: gavel-like, jobs: 40}]
+clusters: [2x4]
+policies: [tiresias]
+loads: [1.2]
+tune:
+  space: {limits: [50, 200, 800], promote: [0, 2]}
+  min_jobs: 13
+  repeats: 2
 """
 
 
@@ -99,13 +108,21 @@ def test_three_nodes_give_the_same_table_as_this_machine(inside, tmp_path):
     )
     here = rota_sweep("same.yaml", "--jobs", 2, "-o", "here", cwd=tmp_path)
     assert here.returncode == 0, here.stderr
+    (tmp_path / "tuned.yaml").write_text(TUNED)
+    tune = [*COMMAND[:-1], "tune"]
+    tuned = subprocess.run(
+        [*tune, "tuned.yaml", "--jobs", "2", "-o", "found"], cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert tuned.returncode == 0, tuned.stderr
 
+    commands = {"same": COMMAND, "deadly": COMMAND, "tuned": tune}
     scratch = tempfile.mkdtemp(prefix="rota-ray-")  # its sockets need a short path
     session = Path(scratch) / "ray"
     session.mkdir()
     try:
         driven = subprocess.run(
-            [*inside, sys.executable, "-c", DRIVER, session, str(NODES), json.dumps(COMMAND)],
+            [*inside, sys.executable, "-c", DRIVER, session, str(NODES), json.dumps(commands)],
             cwd=tmp_path,
             env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": scratch},
             capture_output=True,
@@ -128,7 +145,16 @@ def test_three_nodes_give_the_same_table_as_this_machine(inside, tmp_path):
 
     code, told = answers["deadly"]
     assert code == 1
-    assert "1 runs done, 0 found, 1 failed" in told
+    assert "1 run done, 0 found, 1 failed" in told
     (failure,) = json.loads((tmp_path / "deadly" / "failures.json").read_text())
     assert failure["labels"]["policy"] == "deadly.py"
     assert "WorkerCrashedError" in failure["error"]
+
+    code, told = answers["tuned"]
+    assert code == 0, told
+    here, there = tmp_path / "found", tmp_path / "tuned"
+    assert (there / "trials.csv").read_bytes() == (here / "trials.csv").read_bytes()
+    ours, theirs = (json.loads((folder / "tune.json").read_text()) for folder in (here, there))
+    assert theirs["rungs"] == ours["rungs"]
+    assert theirs["judgement"] == ours["judgement"]
+    assert len(ours["rungs"]) > 1

@@ -16,7 +16,7 @@ const { ClusterMap } = await load("map.js");
 const { chainWords } = await load("page-audit.js");
 const { Playback } = await load("play.js");
 const { asTree } = await load("page-queues.js");
-const { troubles } = await load("page-overview.js");
+const { licenceRows, troubles } = await load("page-overview.js");
 const { judge } = await load("page-policy.js");
 const { asJob, fieldOf } = await load("page-submit.js");
 const { logTicks, spanTicks } = await load("report.js");
@@ -188,6 +188,11 @@ test("an error is shown at its field", () => {
 test("queues are a tree", () => {
   const names = asTree([{ name: "b", parent: "a" }, { name: "a", parent: "" }, { name: "c", parent: "b" }, { name: "lost", parent: "none" }]);
   assert.deepEqual(names.map(({ queue, depth }) => [queue.name, depth]), [["a", 0], ["b", 1], ["c", 2], ["lost", 0]]);
+});
+
+test("a licence has a row", () => {
+  const rows = licenceRows({ matlab: { total: 2, used: 1, spent: 0, asked: 0, waiting: [] }, tokens: { total: 9, used: 0, spent: 4, asked: 0, waiting: [] } });
+  assert.deepEqual(rows, [["matlab", "1", "2", "0", "nobody"], ["tokens", "0", "9 (4 used up)", "0", "nobody"]]);
 });
 
 test("what needs attention is said in sentences", () => {

@@ -1,7 +1,10 @@
 """Policies of tenants that remember nothing from one decision to the next but what queues had.
 
 All queues are filled anew from the view, everybody takes his turn, and the plan names all that run.
+Every job is told by itself why it waits.
 """
+
+from collections.abc import Iterable
 
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -15,7 +18,7 @@ from rota.policies.tenancy.tree import Branch
 class PatientDecision(QueueDecision):
     """Nobody is known to wait before his turn has come."""
 
-    def _is_stuck(self, leaf: Branch) -> bool:
+    def _is_stuck(self, leaf: Branch, idle: float) -> bool:
         return False
 
     def _must_wait(self, leaf: Branch, job: Job) -> bool:
@@ -23,6 +26,13 @@ class PatientDecision(QueueDecision):
 
     def _could_run(self, job: Job) -> bool:
         return self.plan.fits(job)  # in the place of anybody who was not named
+
+    def _explain(self, leaves: Iterable[Branch]) -> None:
+        """Tell every job by itself."""
+        for index, (leaf, job) in sorted(self.queues.waiting.items()):
+            kind = leaf.line.kinds[index]
+            tried = leaf.line.tried.get(kind)
+            self.plan.explain(job, self._behind(leaf, job) if tried is None else tried.why)
 
 
 class Forgetful(TenantPolicy):

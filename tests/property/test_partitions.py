@@ -80,7 +80,7 @@ def test_whoever_is_coupled_says_why():
 
 
 @pytest.mark.parametrize("policy", ALONE)
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(seed=SEEDS)
 def test_partitions_together_and_alone(policy, seed):
     assert differs(policy, seed) == ""

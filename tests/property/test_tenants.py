@@ -267,7 +267,7 @@ BUGS = {
     ),
     "a limit is looked at too late": (
         f"{TURN}._needs",
-        "branch.used + job.gpus - branch.ceiling",
+        "branch.used + gpus - branch.ceiling",
         "branch.used - branch.ceiling",
     ),
     "what is kept is lent": (f"{TURN}._needs", "self.tenancy.kept_from(leaf) - idle", "-idle"),

@@ -38,8 +38,8 @@ async def _reach(
     call: ApiCall, operation: Operation[Any], job: str, node_rank: int, wanted: RunCall
 ) -> CallAnswer:
     """In a lane of its own: such calls wait for what happens in a job."""
-    return await call.context.channel_lane.run(
-        call.service.reach, operation, job, call.actor, node_rank, wanted
+    return await call.context.channel_lane.run_for(
+        call.actor.name, call.service.reach, operation, job, call.actor, node_rank, wanted
     )
 
 

@@ -175,7 +175,7 @@ def list_choices(call: ApiCall) -> Choices:
 @serves(TRY_OUT)
 async def try_out(call: ApiCall, body: WhatIf) -> TrialAnswer:
     """Simulate the present queue under another policy, or on another cluster; nothing changes."""
-    return await call.context.forecast_lane.run(call.service.try_out, body)
+    return await call.context.forecast_lane.run_for(call.actor.name, call.service.try_out, body)
 
 
 # --- tokens and configuration --------------------------------------------------------------------

@@ -46,6 +46,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     connections_per_address: int = 400
     handshake_timeout_s: float = 10.0  # for a connection to agree on the encryption
     head_timeout_s: float = 10.0  # for a connection to send a whole request head
+    stalled_s: float = 300.0  # for a client to take something of what it asked for
     keep_alive_s: int = 5  # that a connection stays open after an answer
     streams: int = 64  # live events and followed logs
     streams_per_token: int = 16
@@ -58,10 +59,13 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     agent_calls: int = 512  # at the same time: most of them wait for orders
     forecasts: int = 2  # at the same time: each simulates the cluster many times
+    forecasts_queue: int = 32  # that wait for that
+    forecasts_per_caller: int = 8
     outputs: int = 16  # pieces of output that are read at the same time, from agents that may hang
     outputs_queue: int = 64  # that wait for that
     channels: int = 128  # calls into jobs at the same time: most of them wait for output
     channels_queue: int = 128  # that wait for that
+    channels_per_caller: int = 64
     agent_lanes: int = 256  # agents that wait for calls at the same time, or bring answers
     logins: int = 4  # at the same time: each asks an identity provider that may hang
     logins_queue: int = 32  # that wait for that
@@ -110,10 +114,12 @@ class Context:
         self.agents = Buckets(limits.agent_requests_per_s, 2 * int(limits.agent_requests_per_s))
         self.strangers = Buckets(limits.strangers_per_s, limits.strangers_burst)
         self.agent_lane = Lane(limits.agent_calls)
-        self.forecast_lane = Lane(limits.forecasts)
+        self.forecast_lane = Lane(
+            limits.forecasts, limits.forecasts_queue, limits.forecasts_per_caller
+        )
         self.login_lane = Lane(limits.logins, limits.logins_queue)
         self.output_lane = Lane(limits.outputs, limits.outputs_queue)
-        self.channel_lane = Lane(limits.channels, limits.channels_queue)
+        self.channel_lane = Lane(limits.channels, limits.channels_queue, limits.channels_per_caller)
         self.call_lane = Lane(limits.agent_lanes)
 
     def sender(self, basis: SessionBasis) -> Actor | None:

@@ -6,6 +6,9 @@ one address), a newcomer takes the place of an idle one: of those that never sho
 of those that have been idle longest first. Connections of agents keep their places: what runs on a
 machine depends on them.
 
+Whoever asks and takes nothing of the answer for `stalled_s` is hung up on: its rest would stay in
+memory.
+
 With TLS a connection is a guest from its first byte on: one whose handshake does not come to its
 end is as idle as any other, and has `handshake_timeout_s`.
 """
@@ -35,12 +38,14 @@ class Doorkeeper:
     def __init__(self, settings: ApiSettings) -> None:
         self.head_timeout_s = settings.head_timeout_s
         self.handshake_timeout_s = settings.handshake_timeout_s
+        self.stalled_s = settings.stalled_s
         self.tls: ssl.SSLContext | None = None  # of connections from now on; None: plain text
         self._most = settings.connections
         self._most_each = settings.connections_per_address
         self._guests: dict[GuardedProtocol, None] = {}  # idle longest first
         self._by_address: dict[str, int] = {}
         self.turned_away = 0
+        self.hung_up = 0  # on those who did not read
 
     def enter(self, guest: "GuardedProtocol") -> bool:
         """Let a connection in, if need be in the place of another one."""
@@ -90,6 +95,7 @@ class GuardedProtocol(H11Protocol):
         app: Starlette = config.app
         self._door: Doorkeeper = app.state.door
         self._head_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
         self._handshake: asyncio.Task[None] | None = None
         self._early: list[bytes] = []  # what came with the end of the handshake
 
@@ -167,9 +173,20 @@ class GuardedProtocol(H11Protocol):
         if self.busy:  # the next one was here already
             self._forget_head()
 
+    def pause_writing(self) -> None:
+        """Much of an answer waits for its reader: look whether there is one."""
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        """Almost all of it was taken."""
+        self._forget_reader()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Give its place back."""
         self._forget_head()
+        self._forget_reader()
         self._door.leave(self)
         if self.scheme is not None:  # else it never began
             super().connection_lost(exc)
@@ -181,6 +198,24 @@ class GuardedProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _expect_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self._door.stalled_s, self._look_at_reader, left)
+
+    def _forget_reader(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
+    def _look_at_reader(self, before: int) -> None:
+        """So much was left of the answer when we looked last."""
+        if self.transport.get_write_buffer_size() >= before:
+            self._reader_timer = None
+            self._door.hung_up += 1
+            self.transport.abort()
+        else:
+            self._expect_reader()
 
     def _too_late(self) -> None:
         self._head_timer = None

@@ -58,8 +58,8 @@ async def fetch_piece(call: ApiCall, body: bytes) -> bytes:
 async def _reach(
     call: ApiCall, operation: Operation[Any], job: str, wanted: FileCall
 ) -> CallAnswer:
-    return await call.context.channel_lane.run(
-        call.service.reach_files, operation, job, call.actor, wanted
+    return await call.context.channel_lane.run_for(
+        call.actor.name, call.service.reach_files, operation, job, call.actor, wanted
     )
 
 

@@ -173,28 +173,32 @@ def explain_job(call: ApiCall, job: str) -> Explanation:
 @serves(FORECAST_JOB)
 async def forecast_job(call: ApiCall, job: str, query: ForecastQuery) -> Forecast:
     """Predict when a job will start, simulated from the present state."""
-    return await call.context.forecast_lane.run(call.service.when, job, call.actor, runs=query.runs)
+    return await call.context.forecast_lane.run_for(
+        call.actor.name, call.service.when, job, call.actor, runs=query.runs
+    )
 
 
 @serves(WHY_JOB)
 async def why_job(call: ApiCall, job: str, query: ForecastQuery) -> Verdict:
     """Name the one reason why a job does not run, and the smallest change that would start it."""
-    return await call.context.forecast_lane.run(call.service.why, job, call.actor, runs=query.runs)
+    return await call.context.forecast_lane.run_for(
+        call.actor.name, call.service.why, job, call.actor, runs=query.runs
+    )
 
 
 @serves(FORECAST_NEW)
 async def forecast_new_job(call: ApiCall, query: ForecastQuery, body: JobFile) -> Forecast:
     """Predict when a job would start if it were submitted now."""
-    return await call.context.forecast_lane.run(
-        call.service.when_new, body, call.actor, runs=query.runs
+    return await call.context.forecast_lane.run_for(
+        call.actor.name, call.service.when_new, body, call.actor, runs=query.runs
     )
 
 
 @serves(WHY_NEW)
 async def why_new_job(call: ApiCall, query: ForecastQuery, body: JobFile) -> Verdict:
     """Tell why a job would not start if it were submitted now."""
-    return await call.context.forecast_lane.run(
-        call.service.why_new, body, call.actor, runs=query.runs
+    return await call.context.forecast_lane.run_for(
+        call.actor.name, call.service.why_new, body, call.actor, runs=query.runs
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -91,12 +91,15 @@ async def in_thread(call: Callable[P, T], /, *arguments: P.args, **options: P.kw
 class Lane:
     """Threads for calls that take long, so that they never hold all the threads there are.
 
-    `queue`: so many calls may wait for a thread; more are refused.
+    `queue`: so many calls may wait for a thread; more are refused. `each`: so many calls of one
+    caller may be there, so that nobody takes the whole lane.
     """
 
-    def __init__(self, width: int, queue: int | None = None) -> None:
+    def __init__(self, width: int, queue: int | None = None, each: int | None = None) -> None:
         self._width = width
         self._queue = queue
+        self._each = each
+        self._callers: Counter[Hashable] = Counter()
         self._waiting = 0
         self._limiter: anyio.CapacityLimiter | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -116,3 +119,19 @@ class Lane:
             )  # a stop of the server does not wait for it
         finally:
             self._waiting -= 1
+
+    async def run_for(
+        self, caller: Hashable, call: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """The same on behalf of somebody, who may not have too many calls here already."""
+        if self._each is not None and self._callers[caller] >= self._each:
+            raise too_many(
+                1.0, f"{self._each} calls of yours of this kind wait already", "let them end first"
+            )
+        self._callers[caller] += 1
+        try:
+            return await self.run(call, *arguments, **options)
+        finally:
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]

@@ -55,6 +55,12 @@ _GPUS = {
     "used": ("rota_gpus_used", "GPUs that jobs have"),
     "down": ("rota_gpus_down", "GPUs of the nodes that are down"),
 }
+_LICENCES = {
+    "total": ("rota_licences", "Licences of the whole cluster, by kind"),
+    "used": ("rota_licences_used", "Licences that jobs have"),
+    "spent": ("rota_licences_spent", "Of kinds that are not renewable: used up for good"),
+    "asked": ("rota_licences_asked", "Licences that waiting jobs ask for"),
+}
 _QUEUES = (
     ("rota_queue_gpus_used", "GPUs that jobs of the queue have", "gpus"),
     ("rota_queue_gpus_asked", "GPUs that waiting jobs of the queue ask for", "asked_gpus"),
@@ -131,6 +137,7 @@ class _Daemon(Collector):
         yield from _numbers(status)
         yield from _states(status)
         yield from _distributions(status)
+        yield from _licences(status)
         yield from self._by_queue(queues)
 
     def _by_queue(self, queues: list[QueueInfo]) -> Iterator[Metric]:
@@ -174,6 +181,14 @@ def _numbers(status: Mapping[str, Any]) -> Iterator[Metric]:
     for key, (name, about) in _GPUS.items():
         if key in gpus:
             yield GaugeMetricFamily(name, about, value=float(gpus[key]))
+
+
+def _licences(status: Mapping[str, Any]) -> Iterator[Metric]:
+    for key, (name, about) in _LICENCES.items() if status.get("licences") else ():
+        family = GaugeMetricFamily(name, about, labels=["licence"])
+        for kind, use in status["licences"].items():
+            family.add_metric([kind], float(use[key]))
+        yield family
 
 
 def _states(status: Mapping[str, Any]) -> Iterator[Metric]:

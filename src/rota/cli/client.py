@@ -27,7 +27,7 @@ LONG_PATIENCE_S = 60.0  # of commands that go on for long
 MOST_COMPLETIONS = 200
 _ARRAY, _TASK = re.compile("@[0-9]+", re.ASCII), re.compile("([0-9]+)_([0-9]+)", re.ASCII)
 _LISTED = re.compile(r"(.+)\[([0-9]+)\]", re.ASCII)  # `sweep[3]`
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 _TRUSTED = "rota.client.ca"
 _SERVER = click.option(
@@ -218,7 +218,7 @@ def repeat(show: Callable[[], None], *, watch: bool, interval: float) -> None:
 
 
 def clean(text: str) -> str:
-    """A text of somebody else for a terminal: no control characters."""
+    """A text of somebody else for a terminal: nothing that moves its cursor, or turns lines."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

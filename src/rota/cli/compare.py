@@ -98,9 +98,9 @@ def compare(
       rota compare jobs.csv --cluster 16x8 --policy srtf --policy las \\
           --repeat 5 --estimate-error cv=1 -o report
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.report.write import figure_files, write_report
+    from rota.report.write import draw_run, figure_files, write_report
+    from rota.study.compare import Pictures, own_files
     from rota.study.compare import compare as run
-    from rota.study.compare import own_files
     from rota.study.config import RunConfig
     from rota.study.folder import OutputFolder
 
@@ -109,6 +109,7 @@ def compare(
     config = RunConfig(policy=policy[0], **values)
     workers = jobs or _workers(config, len(policy) * repeat * windows)
     bar = ProgressBar("comparing")
+    pictures = Pictures(draw_run)
 
     own = [*own_files(output), *figure_files(output)]
     with OutputFolder(output, force=force, own=own) as folder, bar:
@@ -121,6 +122,7 @@ def compare(
             workers=workers,
             command=["rota", *sys.argv[1:]],
             told=bar,
+            pictures=pictures,
         )
         bar.retitle("writing the report")
         write_report(
@@ -128,6 +130,8 @@ def compare(
             formats=figures,
             told=lambda _, done, total: bar(done, total),
             comparison=found,
+            pictures=pictures.of,
+            target=output,
         )
     for message in dict.fromkeys(
         f"{one.policy}: {text}" for one in found.runs for text in one.warnings

@@ -21,6 +21,7 @@ from rota.cli.client import (
 )
 from rota.cli.show import emit, say, second, table
 from rota.core.errors import InputError
+from rota.core.sums import ordered_sum
 from rota.wire import Explanation
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def print_explanation(found: "Explanation | Story", output: str) -> None:
         return
     say(f"job {clean(found.id)}: {clean(found.text)}")
     if found.parts:
-        total = sum(part.seconds for part in found.parts) or 1.0
+        total = ordered_sum(part.seconds for part in found.parts) or 1.0
         table(
             ["reason", "waited", "share", "what"],
             [

@@ -11,6 +11,7 @@ from rota.cli.client import LONG_PATIENCE_S, connect, server_options
 from rota.cli.options import FORCE
 from rota.cli.show import warn_about
 from rota.core.errors import install
+from rota.core.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +145,9 @@ def _write_folder(found: "Export", output: Path, *, force: bool, sacct: bool) ->
         notes = write_export(found, folder.path)
         if sacct:
             notes += _write_accounting(found, folder.path)
-    click.echo(f"{output}: {len(found.made.jobs):,} jobs, {found.log.height:,} rows")
+    click.echo(
+        f"{output}: {counted(len(found.made.jobs), 'job')}, {counted(found.log.height, 'row')}"
+    )
     warn_about(notes)
 
 

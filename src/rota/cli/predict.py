@@ -84,7 +84,7 @@ def predict(log: str, output: Path | None, *, force: bool, **values: Any) -> Non
         bar.retitle(what)(done, total)
 
     with run_folder(log) as path, bar:
-        question = PredictQuestion(log=str(path), **values)
+        question = PredictQuestion(log=str(path), named=log, **values)
         if output is None:
             answer, _ = answer_to(question, told=told, command=command)
         else:

@@ -6,6 +6,7 @@ import click
 
 from rota.cli.client import JOB, LONG_PATIENCE_S, clean, connect, job_id, server_options
 from rota.core.errors import InputError, NotFoundError
+from rota.core.words import counted
 from rota.wire import Folder
 
 
@@ -72,5 +73,5 @@ def pull(
             click.echo(clean(info.path))
         same = len(found) - copied
     told = f", {same:,} unchanged" if same else ""
-    click.echo(f"{results.folder}: {copied:,} files copied{told}", err=True)
+    click.echo(f"{results.folder}: {counted(copied, 'file')} copied{told}", err=True)
     return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rota.cli.client import clean
 from rota.cli.options import DEBUG, POLICY_HELP, Finite, names_of
 from rota.cli.show import table, warn
 from rota.core.registry import PLACEMENTS, POLICIES
@@ -188,7 +189,7 @@ def _line(look: "Look", who: str) -> str:
         "only Rota would have started": look.only_rota,
     }
     parts += [f"{what} {', '.join(names)}" for what, names in groups.items() if names]
-    return "; ".join(parts)
+    return clean("; ".join(parts))
 
 
 def _finish(totals: "Totals", output: Path | None, who: str) -> None:

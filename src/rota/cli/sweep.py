@@ -11,6 +11,7 @@ import click
 from rota.cli.options import DEBUG
 from rota.cli.show import IDLE, emit, table, warn_about
 from rota.core.errors import OptionError
+from rota.core.words import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -139,8 +140,8 @@ def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
     warn_about(outcome.warnings)
     write_study_page(sweep_page(outcome, ["rota", *sys.argv[1:]]), output)
     click.echo(
-        f"{outcome.ran:,} runs done, {outcome.found:,} found, {len(outcome.failures):,} failed: "
-        f"{output / 'results.csv'}",
+        f"{counted(outcome.ran, 'run')} done, {outcome.found:,} found, "
+        f"{len(outcome.failures):,} failed: {output / 'results.csv'}",
         err=True,
     )
     click.echo(f"report: {output / REPORT}", err=True)

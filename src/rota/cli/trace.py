@@ -77,7 +77,9 @@ def generate(
     workload = draw(name, jobs=jobs, gpus=gpus, load=load, seed=seed, options=options)
     write_workload(workload, output, force=force)
     offered = offered_load(workload, gpus)
-    click.echo(f"{output}: {len(workload):,} jobs, load {offered:.3f} on {gpus} GPUs", err=True)
+    click.echo(
+        f"{output}: {counted(len(workload), 'job')}, load {offered:.3f} on {gpus} GPUs", err=True
+    )
     few = carried(workload, gpus)
     if few:
         click.echo(f"warning: {few}", err=True)
@@ -123,7 +125,7 @@ def convert(
             warn(f"{note}: it is lost")
         else:
             click.echo(f"note: {note}", err=True)
-    click.echo(f"{output}: {count_written(imported, output):,} jobs", err=True)
+    click.echo(f"{output}: {counted(count_written(imported, output), 'job')}", err=True)
 
 
 @trace.command()
@@ -216,7 +218,7 @@ _STEPS = "▁▂▃▄▅▆▇█"
 def show(found: TraceReport) -> None:
     """Print the report."""
     jobs = found.jobs
-    click.echo(f"{found.name}: {found.rows:,} rows read, {found.kept:,} kept")
+    click.echo(f"{found.name}: {counted(found.rows, 'row')} read, {found.kept:,} kept")
     _counts("dropped", found.dropped)
     _counts("repaired", found.repaired)
     _counts("contradiction", found.contradictions)

@@ -76,7 +76,7 @@ def fit(
     save_fit(model, output, force=force)
     classes = len(model.classes)
     click.echo(
-        f"{output}: {model.jobs:,} jobs over {model.span_s / 86_400:.3g} days, "
+        f"{output}: {counted(model.jobs, 'job')} over {model.span_s / 86_400:.3g} days, "
         f"{classes} class{'es' if classes > 1 else ''} of sizes, {len(model.owners):,} owners",
         err=True,
     )
@@ -302,4 +302,4 @@ def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> N
     for what in write_known(imported, output, source=source, force=force):
         warn(f"this form has no room for {what}: it is lost")
     warn_about(imported.quality.told)
-    click.echo(f"{output}: {count_written(imported, output):,} jobs", err=True)
+    click.echo(f"{output}: {counted(count_written(imported, output), 'job')}", err=True)

@@ -1,10 +1,11 @@
 """`rota usage`."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.client import server_options
+from rota.cli.client import clean, server_options
 from rota.cli.options import FILES, names_of, one_of
 from rota.cli.show import listing, table, tell
 from rota.core.registry import FORMATS
@@ -14,7 +15,26 @@ if TYPE_CHECKING:
 
 STYLES = ("table", "csv", "json", "yaml")
 LITTLE = 0.05  # GPU-hours that would be written as none
-DAY = click.DateTime(["%Y-%m-%d"])
+
+
+class CalendarDay(click.DateTime):
+    """A day or a month; an error shows how it is written."""
+
+    def __init__(self, form: str, example: str) -> None:
+        super().__init__([form])
+        self._example = example
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Read it."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not in the calendar: write {self._example}", param, ctx)
+
+
+DAY = CalendarDay("%Y-%m-%d", "2026-03-01")
 
 
 def _keys() -> tuple[str, ...]:
@@ -33,7 +53,7 @@ def _keys() -> tuple[str, ...]:
 @click.option("--since", metavar="DAY", type=DAY, help="From this day on (UTC): 2026-03-01.")
 @click.option("--until", metavar="DAY", type=DAY, help="Until this day, which is not counted.")
 @click.option(
-    "--month", metavar="MONTH", type=click.DateTime(["%Y-%m"]),
+    "--month", metavar="MONTH", type=CalendarDay("%Y-%m", "2026-03"),
     help="Only this month of the calendar (UTC): 2026-03.",
 )  # fmt: skip
 @click.option(
@@ -113,7 +133,7 @@ def _show(found: "pl.DataFrame", by: tuple[str, ...]) -> None:
     periods = "period_share" in found.columns
     cells = [
         (
-            *(str(row[key]) for key in by),
+            *(clean(str(row[key])) for key in by),
             f"{row['jobs']:,}",
             _hours(row["gpu_h"]),
             f"{row['share']:.1%}",

@@ -10,6 +10,7 @@ import msgspec
 
 from rota.core.admission import BudgetUse
 from rota.core.events import INF
+from rota.core.sums import ordered_sum
 from rota.core.words import counted, duration
 
 STARVED, IDLE, PREEMPTS, NEVER, LIMIT = "starved", "idle-quota", "preempts", "never", "limit"
@@ -82,7 +83,7 @@ def _starved(facts: AuditFacts) -> Iterable[Finding]:
         if queue.unmet <= _LEAST or not others:
             continue
         first = others[0]
-        borrowed = sum(other.used - other.quota for other in others)
+        borrowed = ordered_sum(other.used - other.quota for other in others)
         names = ", ".join(other.name or "(none)" for other in others[:FEW])
         yield Finding(
             kind=STARVED,
@@ -103,7 +104,7 @@ def _starved(facts: AuditFacts) -> Iterable[Finding]:
 
 
 def _idle(facts: AuditFacts) -> Iterable[Finding]:
-    waiting = sum(queue.asked for queue in facts.queues)
+    waiting = ordered_sum(queue.asked for queue in facts.queues)
     for queue in sorted(facts.queues, key=lambda queue: queue.used - queue.quota):
         idle = queue.quota - queue.used - queue.asked
         elsewhere = waiting - queue.asked

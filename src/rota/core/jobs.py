@@ -17,6 +17,7 @@ from rota.core.hints import NOTHING_TOLD, Hints, Learning, StepTime, TimedShape
 from rota.core.knowledge import Knowledge
 from rota.core.sharing import GPU_LABELS
 from rota.core.spec import BAR, Behaviour, JobSpec, Request, TaskGroup
+from rota.core.sums import ordered_sum
 
 __all__ = [
     "CANCELLED", "DONE", "FAILED", "HELD", "LABELLED", "OF_TYPE", "PROGRESS", "RATE", "REJECTED",
@@ -73,10 +74,10 @@ class Shape:
         self.number = number
         self.request = request
         self.gang = request.gang
-        gpus = sum(group.count * group.gpus for group in request.groups)
+        gpus = ordered_sum(group.count * group.gpus for group in request.groups)
         self.gpus: Amount = int(gpus) if gpus == int(gpus) else gpus
-        self.cpus = sum(group.count * group.cpus for group in request.groups)
-        self.mem_gib = sum(group.count * group.mem_gib for group in request.groups)
+        self.cpus = ordered_sum(group.count * group.cpus for group in request.groups)
+        self.mem_gib = ordered_sum(group.count * group.mem_gib for group in request.groups)
         self.gpu_mem_gib = max((g.gpu_mem_gib for g in request.groups if g.gpus), default=0.0)
         self.gpu_mem_step_gib = max((g.gpu_mem_step_gib for g in request.groups), default=0.0)
         self.resources = request.resources
@@ -114,7 +115,7 @@ class Shape:
         """For messages: `8 GPUs of type v100, 4 CPUs`."""
         text = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
         if self.apart:
-            text += f" on {self.apart} nodes"
+            text += " on one node" if self.apart == 1 else f" on {self.apart} nodes"
         if self.types:
             text += f"{OF_TYPE}{'|'.join(self.types)}"
         if self.cpus:

@@ -28,7 +28,7 @@ class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     exact_ends: bool = False
     """A job ends at the very moment at which its work is done."""
     new_terms: bool = False
-    """How much jobs may use of the GPUs that they have can change while they run."""
+    """How much jobs may use of the GPUs that they have can change while they run (`accepts`)."""
     phased: bool = False
     """Rates change by themselves (JOB_PHASE), and jobs tell of it (`measured`)."""
 
@@ -80,6 +80,10 @@ class Cluster(Protocol):
 
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Jobs whose rate changed because their neighbours changed, with the new rate."""
+        ...
+
+    def accepts(self, job: Job, allocation: Allocation) -> bool:
+        """May a job that runs go on, on these other terms? With that capability; else it moves."""
         ...
 
     def new_terms(self, job: Job) -> None:

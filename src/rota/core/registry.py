@@ -6,8 +6,11 @@ only if some package is not in a plain folder.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -127,6 +130,32 @@ def _read_entry_points(path: Path) -> Iterator[tuple[str, str, str]]:
         elif group.startswith(_OURS) and "=" in line and not line.startswith(("#", ";")):
             name, _, where = line.partition("=")
             yield group, name.strip(), where.strip()
+
+
+# --- files that texts may name --------------------------------------------------------------------
+
+_LENDERS: ContextVar[tuple[str, ...] | None] = ContextVar("rota_lenders", default=None)
+
+
+@contextmanager
+def only_files_of(texts: Iterable[str]) -> Iterator[None]:
+    """Read only files that these texts name: others come from who may not say what is read."""
+    before = _LENDERS.set(tuple(texts))
+    try:
+        yield
+    finally:
+        _LENDERS.reset(before)
+
+
+def check_file(name: str) -> None:
+    """Raise unless a file that a text names may be read, or run."""
+    lenders = _LENDERS.get()
+    whole = rf"(?:^|[:=,+(]){re.escape(name)}(?=$|[:,+)])"
+    if lenders is not None and not any(re.search(whole, text) for text in lenders):
+        raise OptionError(
+            f"{name[:_LONG]!r} names a file, and only the daemon's configuration may: put it there "
+            "(policy, placement), or give a registered name and values"
+        )
 
 
 # --- names and parameters ------------------------------------------------------------------------

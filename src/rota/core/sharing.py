@@ -24,6 +24,7 @@ import msgspec
 
 from rota.core.allocation import Allocation
 from rota.core.errors import ClusterSpecError
+from rota.core.sums import ordered_sum
 
 EXCLUSIVE, FRACTION, TIMESLICE, MPS, MIG = "exclusive", "fraction", "timeslice", "mps", "mig"
 MODES = (EXCLUSIVE, FRACTION, TIMESLICE, MPS, MIG)
@@ -85,8 +86,8 @@ def parts_of(allocation: Allocation) -> dict[int, GpuPart]:
 def memory_needed(mode: str, parts: Iterable[GpuPart]) -> float:
     """GiB that these need of a GPU together: in turns, only one of them makes a step."""
     steps = [part.step_gib for part in parts]
-    kept = sum(part.mem_gib for part in parts)
-    return kept + (max(steps, default=0.0) if mode == TIMESLICE else sum(steps))
+    kept = ordered_sum(part.mem_gib for part in parts)
+    return kept + (max(steps, default=0.0) if mode == TIMESLICE else ordered_sum(steps))
 
 
 def conflict(mode: str, mem_gib: float, parts: Sequence[GpuPart], gpu_type: str = "") -> str:
@@ -102,7 +103,7 @@ def conflict(mode: str, mem_gib: float, parts: Sequence[GpuPart], gpu_type: str 
 
 
 def _compute_conflict(mode: str, parts: Sequence[GpuPart]) -> str:
-    compute = sum(part.gpus for part in parts)
+    compute = ordered_sum(part.gpus for part in parts)
     if mode == EXCLUSIVE and len(parts) > 1:
         return f"{len(parts)} jobs on a GPU for one (sharing: exclusive)"
     if mode not in OVERCOMMITS and compute > 1 + DUST:
@@ -157,9 +158,11 @@ MIG_TABLES: Mapping[str, tuple[MigProfile, ...]] = {
 
 Names and parts: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (A100-SXM4-40GB,
 whose names change with the memory for 80 GB; the H100-80GB has those of the A100 with 80 GB).
-Starts and sizes: what `nvidia-smi mig -lgipp` prints on an A100 and on an H100, as others quote
-it, which is the same: {0,1,2,3,4,5,6}:1, {0,2,4,6}:2 (profile 15, twice the memory), {0,2,4}:2,
-{0,4}:4, {0}:4, {0}:8. Not checked on a GPU; for the A100 with 80 GB they are taken as the same.
+Starts and sizes: what `nvidia-smi mig -lgipp` prints on an A100 with 40 GB (the vendor's guide) and
+on an H100 (80 GB, NVL; several public listings), which is the same: {0,1,2,3,4,5,6}:1,
+{0,2,4,6}:2 (profile 15, twice the memory), {0,2,4}:2, {0,4}:4, {0}:4, {0}:8. Not checked on a GPU.
+Of the A100 with 80 GB only names and numbers of instances were found, which agree; the starts are
+taken as the same.
 Profiles with media engines (`+me`) are left out: they differ in nothing that is counted here.
 """
 _USUAL = {"a100": "a100-40gb", "h100": "h100-80gb"}  # without a size

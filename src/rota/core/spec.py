@@ -12,6 +12,7 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.sensitivity import Sensitivity
+from rota.core.sums import ordered_sum
 
 DEMANDS = ("compute", "memory", "pcie")
 """What `Behaviour.demand` may name: parts of a GPU's compute, memory bandwidth and PCIe."""
@@ -54,8 +55,8 @@ class Request(msgspec.Struct, frozen=True):
         if self.only:
             return min(self.only), max(self.only)
         return (
-            sum((group.min_count or group.count) * group.gpus for group in self.groups),
-            sum((group.max_count or group.count) * group.gpus for group in self.groups),
+            ordered_sum((group.min_count or group.count) * group.gpus for group in self.groups),
+            ordered_sum((group.max_count or group.count) * group.gpus for group in self.groups),
         )
 
     @property
@@ -114,11 +115,11 @@ class Request(msgspec.Struct, frozen=True):
         """
         place = next(i for i, group in enumerate(self.groups) if group.gpus)
         first = self.groups[place]
-        others = sum(g.count * g.gpus for i, g in enumerate(self.groups) if i != place)
+        others = ordered_sum(g.count * g.gpus for i, g in enumerate(self.groups) if i != place)
         count = int((gpus - others) / first.gpus + DUST)
         groups = list(self.groups)
         groups[place] = msgspec.structs.replace(first, count=max(count, 0))
-        over = gpus - sum(group.count * group.gpus for group in groups)
+        over = gpus - ordered_sum(group.count * group.gpus for group in groups)
         if over > DUST:
             groups.append(TaskGroup("rest", 1, over))
         return msgspec.structs.replace(self, groups=tuple(groups))

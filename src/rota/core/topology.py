@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from rota.core.allocation import Amount
 from rota.core.errors import ClusterSpecError
 from rota.core.resources import BUILT_IN, ResourceKind
-from rota.core.sharing import MIG, MODES, OVERCOMMITS, mig_profiles
+from rota.core.sharing import EXCLUSIVE, MIG, MODES, OVERCOMMITS, mig_profiles
 from rota.core.signals import Signal
 from rota.core.spec import MARK
 
@@ -133,6 +134,10 @@ class Topology:
         self.pools = self._make_pools()
         self.specs += tuple(nodes)
 
+    def occupied(self, vertex: int, gpus: Amount) -> Amount:
+        """GPUs that nobody else can have while a job has these: all of one that is exclusive."""
+        return 1 if 0 < gpus < 1 and self.vertices[vertex].sharing == EXCLUSIVE else gpus
+
     def rename(self, old: str, new: str) -> None:
         """Let a node make room for another one with its name; its numbers stay."""
         node = next(node for node in self.nodes if node.name == old)
@@ -254,6 +259,14 @@ class Topology:
             pool.gpu_type = gpu_type
             pools.append(pool)
         return tuple(pools)
+
+    def pool_of(self, node: Vertex) -> Vertex:
+        """The pool of a node's GPUs, CPUs and memory; of a node without GPUs it is the first."""
+        if node.gpus:
+            for pool in self.pools:
+                if pool.gpu_type == node.gpu_type:
+                    return pool
+        return self.pools[0]
 
     def ancestors(self, vertex: int) -> Iterator[int]:
         """Ids above a vertex, nearest first, the cluster last."""

@@ -41,6 +41,24 @@ def clear_abandoned(target: Path, folder: Path | None = None) -> None:
             _clear(part)
 
 
+def write_whole(target: Path, content: str | bytes) -> Path:
+    """Write a file in one step: who reads it meanwhile finds what was there before."""
+    clear_abandoned(target)
+    part = unfinished(target)
+    held = -1
+    try:
+        part.touch()
+        held = claim(part)
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    finally:
+        release(held)
+    return target
+
+
 def _clear(part: Path) -> None:
     held = os.open(part, os.O_RDONLY | os.O_NOFOLLOW)
     try:

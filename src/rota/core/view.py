@@ -22,8 +22,8 @@ class View:
 
     __slots__ = (
         "_columns", "active", "by_phase", "everyone", "finished", "head", "knowledge", "now_s",
-        "planner", "rank", "shared_reasons", "sharing", "tenants", "topology", "up_gpus",
-        "version",
+        "planner", "rank", "shared_reasons", "sharing", "spent", "tenants", "topology",
+        "up_gpus", "version",
     )  # fmt: skip
 
     def __init__(self, topology: Topology, tenants: TenantTree) -> None:
@@ -37,6 +37,8 @@ class View:
         self.sharing = False  # two jobs may use the same GPUs: the cluster knows their speeds
         self.everyone: Mapping[int, Job] = {}  # for schedulers that are restored; by index
         self.shared_reasons: dict[tuple[str, int], int] = {}  # by tenant and number of the shape
+        self.spent: dict[tuple[int, str], float] = {}
+        """Of what is not renewable, by vertex and kind: what jobs that are over have used up."""
         self.planner: Callable[[], Plan] | None = None
         self.rank: Callable[[Job], tuple[Any, int]] = arrival  # in the queue, by the scheduler
         self.head: Callable[[int], Job | None] = _nobody  # in the queue, of a shape

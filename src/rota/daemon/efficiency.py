@@ -13,6 +13,7 @@ from typing import Any
 
 from rota.core.efficiency import JobUsage, advice
 from rota.core.jobs import Shape
+from rota.core.sums import ordered_sum
 from rota.live.agent.messages import PartUsage
 from rota.wire import UsageSummary
 
@@ -69,7 +70,7 @@ class UsageBook:
                 heard.setdefault(row[0], []).append(row[6])
         if len(self.busy) > MOST_BUSY:
             self.busy = {}  # most of them are over; the others tell again soon
-        self.busy |= {job: sum(values) / len(values) for job, values in heard.items()}
+        self.busy |= {job: ordered_sum(values) / len(values) for job, values in heard.items()}
         self.taken += bool(heard)
 
     def _thin(self, job: int) -> None:
@@ -105,8 +106,8 @@ class UsageBook:
             used.cpus_mean, used.cpus_peak, used.mem_mean_gib, used.mem_peak_gib = (
                 sum(rank[place] for rank in ranks) for place in range(1, 5)
             )
-            used.gpu_busy = sum(busy) / len(busy) if busy else None
-            used.gpus_idle = sum(idle) if idle else None
+            used.gpu_busy = ordered_sum(busy) / len(busy) if busy else None
+            used.gpus_idle = ordered_sum(idle) if idle else None
         step = max(1, -(-len(points) // MOST_POINTS))
         used.series = [tuple(point) for point in points[::step]]
         used.advice = advice(used)
@@ -125,14 +126,14 @@ def summaries(jobs: Iterable[tuple[str, JobUsage, float]]) -> list[UsageSummary]
 
 
 def _summary(name: str, found: list[tuple[JobUsage, float]]) -> UsageSummary:
-    total_s = sum(run_s for _, run_s in found)
+    total_s = ordered_sum(run_s for _, run_s in found)
 
     def mean(value: Callable[[JobUsage], float]) -> float:
-        return sum(value(used) * run_s for used, run_s in found) / total_s
+        return ordered_sum(value(used) * run_s for used, run_s in found) / total_s
 
     told = [(used, run_s) for used, run_s in found if used.gpu_busy is not None]
-    gpu_s = sum(used.gpus_asked * run_s for used, run_s in told)
-    busy_s = sum((used.gpu_busy or 0.0) * used.gpus_asked * run_s for used, run_s in told)
+    gpu_s = ordered_sum(used.gpus_asked * run_s for used, run_s in told)
+    busy_s = ordered_sum((used.gpu_busy or 0.0) * used.gpus_asked * run_s for used, run_s in told)
     return UsageSummary(
         name=name,
         jobs=len(found),
@@ -142,7 +143,7 @@ def _summary(name: str, found: list[tuple[JobUsage, float]]) -> UsageSummary:
         mem_peak_gib=mean(lambda used: used.mem_peak_gib),
         gpus_asked=mean(lambda used: used.gpus_asked),
         gpu_busy=busy_s / gpu_s if gpu_s else None,
-        gpus_idle=sum((used.gpus_idle or 0.0) * run_s for used, run_s in told) / total_s
+        gpus_idle=ordered_sum((used.gpus_idle or 0.0) * run_s for used, run_s in told) / total_s
         if told
         else None,
     )

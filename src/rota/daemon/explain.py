@@ -6,6 +6,7 @@ import msgspec
 
 from rota.core.jobs import HELD, STOPPING, Job
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.words import TEXTS, duration, gpus_of
 from rota.daemon.logtable import LogTable
 from rota.daemon.pictures import elastic_range, reason_of, state_of, tasks_of
@@ -59,7 +60,7 @@ class JobSituation(msgspec.Struct):
         frame = log.frame(self.now_s, leaving=self.leaving)
         parts = waiting_parts(frame, self.job.index)
         sizes, resized = size_changes(frame, self.job, epoch_unix)
-        wait_s = sum(part.seconds for part in parts)
+        wait_s = ordered_sum(part.seconds for part in parts)
         return Explanation(
             id=self.job.id,
             state=self.state,

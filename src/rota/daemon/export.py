@@ -26,7 +26,7 @@ from rota.core.words import counted, moment
 from rota.core.workload import Workload
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
-from rota.jobfile.convert import to_spec
+from rota.jobfile.convert import estimate_s, to_spec
 from rota.jobfile.model import JobFile
 from rota.jobfile.plain import DEPENDENCIES
 from rota.live.inputs import Reconfigured
@@ -57,6 +57,7 @@ class ExportedJob(msgspec.Struct, frozen=True, array_like=True):
     number: int
     user: str
     file: JobFile
+    estimate_s: float | None = None  # as a policy was told it; None: nothing was said
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,15 +185,23 @@ def _followed(
 
 
 def _asked(stored: "Sequence[StoredJob]") -> list[ExportedJob]:
-    """Without commands and environment."""
+    """Without commands and environment, and whom to tell: the address of a webhook is a secret."""
     return [
         ExportedJob(
             job.number,
             job.user,
-            msgspec.structs.replace(job.file, run=NOT_TOLD, setup="", workdir="", envs={}),
+            _without_secrets(job.file),
+            None if (said := estimate_s(job.file)) == INF else said,
         )
         for job in stored
     ]
+
+
+def _without_secrets(file: JobFile) -> JobFile:
+    checkpoint = msgspec.structs.replace(file.checkpoint, pre_stop="")
+    return msgspec.structs.replace(
+        file, run=NOT_TOLD, setup="", workdir="", envs={}, notify=(), checkpoint=checkpoint
+    )
 
 
 # --- the folder ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Behaviour, Job, JobSpec
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec, Topology
 from rota.core.verdict import Verdict
 from rota.daemon.explain import size_of
@@ -25,7 +26,7 @@ from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations
 from rota.sim.foresight import Foreseen, foresee, is_placed, nobody_new, started_s
-from rota.sim.proposal import Proposal, propose
+from rota.sim.proposal import Proposal, propose, refusal
 from rota.sim.verdict import judge
 from rota.wire import Forecast
 
@@ -86,6 +87,7 @@ class ClusterOutlook:
             )  # fmt: skip
         durations = Durations.of(self.thaw())
         _, asked = self._asked()
+        self._refuse_hopeless(asked)
         found = self._foresee(durations, asked, runs, again=asked.started and not is_placed(asked))
         return Forecast(
             id=NEW if job is None else job.id,
@@ -96,7 +98,7 @@ class ClusterOutlook:
             share=found.share,
             runs=found.runs,
             never=found.never,
-            text=found.text if not asked.terminal else self._refusal(asked),
+            text=found.text,
             assumptions={**durations.describe(), "new_jobs": self.newcomers, "costs": "none"},
             backtest=found.backtest,
         )
@@ -108,6 +110,7 @@ class ClusterOutlook:
             text = over if self._job.terminal else "; ".join(filter(None, ("it runs", self._size)))
             return Verdict(id=self._job.id, state=state_of(self._job), reason="", text=text)
         engine, asked = self._asked()
+        self._refuse_hopeless(asked)
         durations = Durations.of(self.thaw())
         spec = msgspec.structs.replace(asked.spec, id="")
         given = self._proposal or Proposal(
@@ -122,8 +125,6 @@ class ClusterOutlook:
             verdict.id = NEW
             if is_placed(asked):
                 verdict.text = "it would start now"
-        if asked.terminal:
-            verdict.text = self._refusal(asked)
         return verdict
 
     def _asked(self) -> tuple[Engine, Job]:
@@ -131,8 +132,9 @@ class ClusterOutlook:
         self._reasons.fold(engine.log.take())  # what the proposal has changed
         return engine, engine.jobs[self._job.index] if self._job else self.newest(engine)
 
-    def _refusal(self, job: Job) -> str:
-        return f"would be refused: {self._reasons.messages.get(job.index, 'it cannot run here')}"
+    def _refuse_hopeless(self, job: Job) -> None:
+        if job.terminal:
+            raise refusal(self._reasons.messages.get(job.index))
 
     def _foresee(self, durations: Durations, job: Job, runs: int, *, again: bool) -> Foreseen:
         deadline = monotonic() + BUDGET_S
@@ -182,7 +184,7 @@ class ClusterOutlook:
         before = len(topology.nodes)
         if nodes:
             topology.extend(nodes)
-            engine.view.up_gpus += sum(spec.gpus for spec in nodes)
+            engine.view.up_gpus += ordered_sum(spec.gpus for spec in nodes)
         engine.hand_over(self._compose(wanted, topology), None, joined=topology.nodes[before:])
 
     def newest(self, engine: Engine) -> Job:

@@ -61,6 +61,8 @@ class Intake:
                 for job, external in self._daemon.external_jobs().items()
                 if self._source.claims(origin_of(external))
             }
+            for job, external in self._jobs.items():
+                self._source.recall(job, origin_of(external))
         known = set(self._jobs)
         fresh = [work for work in self._source.offers() if not self._recognise(work)]
         bereft = self._bereft() if fresh else {}
@@ -108,6 +110,13 @@ class Intake:
     def _why_not(self, work: ExternalWork) -> str:
         if work.refused:
             return work.refused
+        most = self._daemon.largest_node(work.gpu_type)
+        if 0 < most < work.gpus:
+            each = "each of its pods" if work.parts > 1 else "it"
+            return (
+                f"{each} asks for {work.gpus:g} GPUs on one node: the largest node here has "
+                f"{most:g}: ask for less, on more pods"
+            )
         if not (work.repeated or work.resumed) and self._daemon.may_preempt():
             return (
                 "the policy may preempt it, but nobody would make it again: give it an owner that "

@@ -12,6 +12,7 @@ go only where the configuration says: to targets by name, or to addresses on its
 import hashlib
 import hmac
 import logging
+import re
 import smtplib
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from email.message import EmailMessage
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -35,6 +36,8 @@ log = logging.getLogger("rota.notify")
 
 FACT = "notify"
 MAILTO = "mailto:"
+ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+", re.ASCII)
+"""One address: a list of them would be as good as what stands last in it."""
 PAGE = 500  # rows at a time
 MOST_PENDING = 1000  # messages
 MOST_TRIES = 8
@@ -138,15 +141,19 @@ def allowed(target: str, settings: NotifySettings) -> bool:
     if target in settings.webhooks:
         return True
     if target.startswith(MAILTO):
-        return any(fnmatchcase(target, pattern) for pattern in settings.allow)
-    parts = urlsplit(target)
+        alone = ADDRESS.fullmatch(target.removeprefix(MAILTO))
+        return bool(alone) and any(fnmatchcase(target, pattern) for pattern in settings.allow)
+    try:
+        parts = urlsplit(target)
+    except ValueError:  # `http://[`
+        return False
     if parts.scheme not in ("http", "https") or "@" in parts.netloc or "\\" in target:
         return False
     for pattern in settings.allow:  # an origin with the beginning of a path
         wanted = urlsplit(pattern)
         same = (wanted.scheme, wanted.netloc) == (parts.scheme, parts.netloc)
         path = wanted.path.rstrip("/")
-        if same and ".." not in parts.path and (parts.path + "/").startswith(path + "/"):
+        if same and ".." not in unquote(parts.path) and (parts.path + "/").startswith(path + "/"):
             return True
     return False
 

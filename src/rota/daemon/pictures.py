@@ -8,7 +8,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
-from rota.core.sharing import EXCLUSIVE
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.core.windows import NodeWindow
@@ -152,8 +152,8 @@ def picture_array(jobs: Sequence[JobInfo], limit: int) -> ArrayInfo:
         submitted_at=first.submitted_at,
         started_at=min(started, default=None),
         ended_at=max(ended) if len(ended) == len(jobs) else None,
-        run_s=sum(job.run_s for job in jobs),
-        gpu_s=sum(job.gpu_s for job in jobs),
+        run_s=ordered_sum(job.run_s for job in jobs),
+        gpu_s=ordered_sum(job.gpu_s for job in jobs),
         first=min(numbers, default=0),
         last=max(numbers, default=0),
     )
@@ -192,8 +192,7 @@ def _taken(job: Job, topology: Topology) -> Iterator[tuple[str, float]]:
     for vertex, amount in job.allocation.slices:
         place = topology.vertices[vertex]
         if place.node >= 0:
-            whole = place.sharing == EXCLUSIVE and 0 < amount < 1
-            yield topology.vertices[place.node].name, 1.0 if whole else amount
+            yield topology.vertices[place.node].name, topology.occupied(vertex, amount)
 
 
 def picture_nodes(

@@ -15,7 +15,7 @@ from rota.core.errors import InputError, NotFoundError, UnavailableError
 from rota.daemon.uploads import home_of
 from rota.jobfile.check import LONGEST_ENV
 from rota.live.files import replace_file
-from rota.wire import Actor, SecretInfo
+from rota.wire import PATH_PARTS, Actor, SecretInfo
 
 PRIVATE = 0o700
 MOST_SECRETS = 100  # of one user
@@ -34,6 +34,8 @@ class SecretStore:
 
     def set(self, name: str, value: str, owner: Actor) -> None:
         """Keep one, in the place of an older one."""
+        if not PATH_PARTS["secret"].pattern.fullmatch(name):  # a line break behind it, for example
+            raise InputError(f"secret {name!r}: use letters, digits and _, no digit first")
         if "\0" in value or len(value.encode()) > LONGEST_ENV:
             raise InputError(
                 f"secret {name}: give up to {LONGEST_ENV:,} bytes, without a zero character"

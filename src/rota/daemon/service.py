@@ -282,12 +282,7 @@ class Daemon:
             if job.secrets and self.loop.driver.capabilities.secrets:
                 self._check_secrets(job, actor)
         digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
-        jobs = expanded(jobs)
-        if len(jobs) > MAX_JOBS:
-            raise InputError(
-                f"{len(jobs):,} jobs with those of arrays in one submission: send {MAX_JOBS:,} or "
-                "fewer"
-            )
+        jobs = expanded(jobs, MAX_JOBS)
         return self._do(lambda: self._submit(jobs, actor, key, digest))
 
     def take_in(self, job: JobFile, actor: Actor, key: str) -> JobInfo:
@@ -331,6 +326,16 @@ class Daemon:
     def may_preempt(self) -> bool:
         """May the policy stop jobs that run?"""
         return self._ask(self.state.may_preempt)
+
+    def largest_node(self, gpu_type: str) -> float:
+        """The most GPUs that a node of this type (empty: of any) has; 0: there is none."""
+
+        def read() -> float:
+            specs = self.state.engine.view.topology.specs
+            fine = (spec.gpus for spec in specs if gpu_type in ("", spec.gpu_type))
+            return max(fine, default=0)
+
+        return self._ask(read)
 
     def _submit(
         self, jobs: Sequence[JobFile], actor: Actor, key: str, digest: str
@@ -654,7 +659,8 @@ class Daemon:
             timed = with_times(ranked, self.state.scheduling.queues)
             (file,) = with_ids(timed, first, actor, engine.jobs, self._task_of)
             spec = to_spec(file, str(first), self.state.cluster.now_s, actor.name)
-            proposal = Proposal(spec=spec, behaviour=to_behaviour(file, spec), index=first)
+            lasts = to_behaviour(file, spec)
+            proposal = Proposal(spec=spec, behaviour=lasts, index=first, held=file.hold)
             return ClusterOutlook(self.state, proposal=proposal)
 
         return self._ask(freeze)

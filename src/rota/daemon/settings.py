@@ -8,7 +8,6 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from rota.core.errors import ClusterSpecError, InputError
 from rota.core.events import INF
@@ -16,6 +15,7 @@ from rota.core.proof import is_loopback
 from rota.core.resources import ResourceKind, check_kinds
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.validation import refused_value
+from rota.core.yaml_text import YAMLError, read_yaml
 from rota.jobfile.quantities import duration_s
 from rota.live.agent.containers import ContainerMode
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
@@ -351,10 +351,10 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
     if path is not None:
         where = str(path)
         try:
-            content = yaml.safe_load(path.read_text("utf-8"))
+            content = read_yaml(path.read_text("utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (YAMLError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: not valid YAML: {error}") from error
         if content is None:
             content = {}

@@ -11,6 +11,7 @@ from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.launch import Launch
 from rota.core.log import Row
 from rota.core.ports import Successor
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec, Topology
 from rota.core.windows import NodeWindow
 from rota.daemon.forgotten import Forgotten, still_needed
@@ -242,7 +243,7 @@ class ClusterState:
         self.cluster.grown()
         if self.engine.calendar is not None:
             self.engine.calendar.cover()
-        self.engine.view.up_gpus += sum(spec.gpus for spec in grown.new)
+        self.engine.view.up_gpus += ordered_sum(spec.gpus for spec in grown.new)
         return grown.new
 
     def _forget(self, change: Reconfigured) -> None:

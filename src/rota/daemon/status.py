@@ -4,9 +4,16 @@ from bisect import bisect_left
 from collections import Counter, deque
 from typing import Any
 
+from rota.core.sharing import DUST
+from rota.core.sums import ordered_sum
 from rota.core.version import VERSION
+from rota.core.view import View
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.pictures import picture_nodes, picture_queues, state_of
+from rota.engine.executor import on_cluster
+from rota.wire import LicenceUse
+
+WAITING_SHOWN = 10  # jobs that wait for a licence, by number
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
             30.0, 60.0)  # fmt: skip
@@ -49,14 +56,43 @@ class Histogram:
         }  # fmt: skip
 
 
+def licences_of(view: View) -> dict[str, LicenceUse]:
+    """What the cluster has as a whole, who has it, and who waits for it."""
+    supply = view.topology.supply
+    if not supply:
+        return {}
+    found: dict[str, LicenceUse] = {
+        kind: {"total": total, "used": 0.0, "spent": 0.0, "asked": 0.0, "waiting": []}
+        for kind, total in supply.items()
+    }
+    for (_, kind), amount in view.spent.items():
+        if kind in found:
+            found[kind]["spent"] += amount
+    for job in view.active.values():
+        for _, kind, amount in job.allocation.extra if on_cluster(job) else ():
+            if kind in found:
+                found[kind]["used"] += amount
+    for job in view.waiting:
+        for kind in job.shape.resources.keys() & found.keys():
+            _wait(found[kind], job.shape.resources[kind], job.id)
+    return found
+
+
+def _wait(use: LicenceUse, amount: float, job: str) -> None:
+    use["asked"] += amount
+    lacks = amount > use["total"] - use["used"] - use["spent"] + DUST
+    if lacks and len(use["waiting"]) < WAITING_SHOWN:
+        use["waiting"].append(job)
+
+
 def status_of(loop: DaemonLoop) -> dict[str, Any]:
     """Version, policy, times, counts by state, GPUs; in the engine's thread."""
     state, store = loop.state, loop.store
     engine = state.engine
     loop.flush()  # all that is counted is up to `last_event`
     nodes = picture_nodes(engine.view, state.cluster)
-    free = sum(node.free_gpus for node in nodes)
-    total = sum(node.gpus for node in nodes if node.state != "down")
+    free = ordered_sum(node.free_gpus for node in nodes)
+    total = ordered_sum(node.gpus for node in nodes if node.state != "down")
     return {
         "version": VERSION,
         "policy": state.scheduling.policy,
@@ -69,9 +105,10 @@ def status_of(loop: DaemonLoop) -> dict[str, Any]:
         "jobs": dict(Counter(state_of(j) for j in engine.jobs.values() if j.parent is None)),
         "gpus": {
             "total": total, "free": free, "used": total - free,
-            "down": sum(node.gpus for node in nodes if node.state == "down"),
+            "down": ordered_sum(node.gpus for node in nodes if node.state == "down"),
         },
         "nodes": dict(Counter(node.state for node in nodes)),
+        "licences": licences_of(engine.view),
         "queues": {queue.name: queue.gpus for queue in picture_queues(engine.view)},
         "decisions": engine.decisions,
         "preemptions": state.projection.preemptions,

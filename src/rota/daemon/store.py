@@ -105,6 +105,14 @@ class Store:
             None
         )  # called with the seconds of each commit
         try:
+            self._open()
+        except BaseException:
+            self._engine.dispose()  # nobody has a store that he could close
+            raise
+
+    def _open(self) -> None:
+        """Bring the tables up to date and read how far the store is."""
+        try:
             self._migrate()
         except DBAPIError as error:
             raise self._database.unusable(error) from error

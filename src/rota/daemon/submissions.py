@@ -24,6 +24,8 @@ from rota.wire import USER, Actor, Person
 
 OWN_KEYS = frozenset(kind.name for kind in (GPU, CPU, MEMORY, GPU_MEMORY, STEP_MEMORY))
 """Kinds that a job asks for by keys of their own."""
+MOST_PAIRS = 1_000_000
+"""Of jobs of one submission with jobs that they wait for: the loop settles each, and keeps it."""
 BACKOFF_S = 10.0  # before the first retry of a job that does not say
 
 
@@ -204,22 +206,26 @@ def with_ids(
     if not any(job.depends_on or job.after_any or job.after_fail for job in jobs):
         return list(jobs)
     known = _KnownJobs(jobs, first, actor, others, task_of)
-    return [
-        msgspec.structs.replace(
-            job,
-            **{
-                key: tuple(
-                    dict.fromkeys(
-                        found
-                        for name in getattr(job, key)
-                        for found in known.resolve(name, first + i, key)
-                    )
+    made, pairs = [], 0
+    for i, job in enumerate(jobs):
+        found = {
+            key: tuple(
+                dict.fromkeys(
+                    other
+                    for name in dict.fromkeys(getattr(job, key))
+                    for other in known.resolve(name, first + i, key)
                 )
-                for key in DEPENDENCIES
-            },
-        )
-        for i, job in enumerate(jobs)
-    ]
+            )
+            for key in DEPENDENCIES
+        }
+        pairs += sum(map(len, found.values()))
+        if pairs > MOST_PAIRS:
+            raise InputError(
+                f"the {len(jobs):,} jobs wait for more than {MOST_PAIRS:,} others, counted for "
+                "each of them: let one small job wait for the others, and these only for it"
+            )
+        made.append(msgspec.structs.replace(job, **found))
+    return made
 
 
 class _KnownJobs:
@@ -242,6 +248,7 @@ class _KnownJobs:
                 self._numbers[number] = job.spec.array
                 if job.spec.name and submitted_job(actor, job.spec.user, number):
                     self._names[job.spec.name] = number
+        self._tasks: dict[str, dict[int, int]] = {}  # of an array: its jobs by their numbers in it
         self._present = first
         self._new: dict[int, str] = {}
         for i, new in enumerate(jobs):
@@ -263,7 +270,7 @@ class _KnownJobs:
             found = [int(name)]
         elif name.isascii() and name.replace("_", "", 1).isdigit():
             array, _, task = name.partition("_")
-            found = self._task(array, task, number)
+            found = self._task(array, task)
         usable = [each for each in found if each in self._numbers or self._present <= each < number]
         if not usable or len(usable) < len(found) or number in usable:
             raise InputError(
@@ -275,7 +282,7 @@ class _KnownJobs:
     def _array_of(self, number: int) -> str:
         return self._new.get(number) or self._numbers.get(number, "")
 
-    def _array(self, array: str, number: int) -> list[int]:
+    def _array(self, array: str, number: int = -1) -> list[int]:
         if not (array.isascii() and array.isdigit()):
             return []
         found = []
@@ -285,16 +292,20 @@ class _KnownJobs:
             member += 1
         return found
 
-    def _task(self, array: str, task: str, number: int) -> list[int]:
+    def _task(self, array: str, task: str) -> list[int]:
         """The job with this number in an array."""
-        for member in self._array(array, number):
-            if member in self._new:
-                index = self._jobs[member - self._present].task
-            else:
-                index = self._task_of(self._others[member])
-            if index == int(task):
-                return [member]
-        return []
+        if array not in self._tasks:
+            self._tasks[array] = {self._index(each): each for each in self._array(array)}
+        found = self._tasks[array].get(int(task)) if task else None
+        return [] if found is None else [found]
+
+    def _index(self, number: int) -> int:
+        """The number of a job in its array."""
+        if number in self._new:
+            index = self._jobs[number - self._present].task
+        else:
+            index = self._task_of(self._others[number])
+        return -1 if index is None else index
 
 
 def with_times(jobs: Sequence[JobFile], queues: Sequence[Queue]) -> list[JobFile]:

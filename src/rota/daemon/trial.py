@@ -12,10 +12,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rota.core.errors import NotFoundError
+from rota.core.errors import NotFoundError, OptionError
 from rota.core.events import INF
 from rota.core.jobs import WAITING
 from rota.core.log import ON_REQUEST, Record
+from rota.core.registry import only_files_of
 from rota.core.topology import NodeSpec
 from rota.daemon.forecast import ClusterOutlook
 from rota.daemon.settings import Scheduling
@@ -27,6 +28,7 @@ from rota.wire import TrialAnswer, TrialOutcome, TrialStart, WhatIf
 
 BUDGET_S = 20.0  # of real time, for both together
 STEPS = 500  # batches between looks at the clock
+MOST_GPUS = 100_000  # that are added: the clock is not looked at while they are made
 SHOWN = 200  # jobs whose starts are told
 
 
@@ -53,10 +55,18 @@ class QueueTrial:
     def compare(self, trial: WhatIf, epoch: float) -> TrialAnswer:
         """The present queue as it is, and as it would be.
 
+        Whoever asks may not say what the daemon reads or runs: of files only those that its
+        configuration names.
+
         Raises:
             OptionError: There is no such policy, or it cannot be used here.
             NotFoundError: There is no such node.
         """
+        present = self._cluster.scheduling
+        with only_files_of((present.policy, present.placement, present.admission)):
+            return self._compare(trial, epoch)
+
+    def _compare(self, trial: WhatIf, epoch: float) -> TrialAnswer:
         cluster = self._cluster
         asked = {"policy": trial.policy, "placement": trial.placement}
         wanted = msgspec.structs.replace(
@@ -86,6 +96,11 @@ class QueueTrial:
         return TrialAnswer(now, len(courses[0]), present, changed, assumptions)
 
     def _more_nodes(self, trial: WhatIf) -> list[NodeSpec]:
+        if trial.more_nodes * trial.gpus_each > MOST_GPUS:
+            raise OptionError(
+                f"{trial.more_nodes:,} more nodes with {trial.gpus_each:,} GPUs each: add "
+                f"{MOST_GPUS:,} GPUs or fewer"
+            )
         nodes = self._cluster.thaw().view.topology.nodes
         known = {node.name for node in nodes}
         kind = nodes[0].gpu_type if nodes else ""

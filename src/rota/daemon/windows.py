@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rota.core.errors import ConflictError, InputError
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.core.windows import (
@@ -82,7 +83,7 @@ def picture_window(window: NodeWindow, view: View, now_s: float, epoch: float) -
         kind=window.kind,
         state="active" if window.start_s <= now_s else "planned",
         nodes=list(window.nodes),
-        gpus=sum(node.gpus for node in view.topology.nodes if node.name in nodes),
+        gpus=ordered_sum(node.gpus for node in view.topology.nodes if node.name in nodes),
         start=epoch + window.start_s,
         end=None if window.end_s == INF else epoch + window.end_s,
         users=list(window.users),

@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeAlias
 from rota.core.events import INF
 from rota.core.jobs import Shape
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.windows import reason_of
 from rota.placement.base import EPSILON, Placement
 
@@ -216,7 +217,7 @@ class Blamed:
         if kind == "gpus":
             return room.free_gpus(use)
         free = {"cpus": room.cpus, "mem_gib": room.mem_gib}.get(kind)
-        return sum(compress(room.more[kind] if free is None else free, use))
+        return ordered_sum(compress(room.more[kind] if free is None else free, use))
 
 
 def _between(

@@ -280,7 +280,13 @@ class Calendar:
         }
 
     def restore(self, state: Mapping[str, Any], jobs: Mapping[int, Job]) -> None:
-        """Take the state of `snapshot` up again, before the scheduler looks at the jobs."""
+        """Take the state of `snapshot` up again, before the scheduler looks at the jobs.
+
+        What was declared when the engine was built does not hold: it may have been over by then.
+        """
+        self.windows.clear()
+        for node in self._view.topology.nodes:
+            node.windows = ()
         for saved in state["windows"]:
             self._open(msgspec.convert(saved, NodeWindow))
         self._begun, self._made = set(state["begun"]), state["made"]

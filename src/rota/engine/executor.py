@@ -34,9 +34,11 @@ class Executor:
         self.cluster = cluster
         self.view = view
         self.log = log
-        self.planned = None if trusted else Occupancy(cluster.topology)
+        self.planned = None if trusted else Occupancy(cluster.topology, view.spent)
         self.physical = None if cluster.capabilities.instant_stop else Occupancy(cluster.topology)
         self._frictionless = cluster.capabilities.frictionless
+        kinds = cluster.topology.kinds.values()
+        self._budgets = {kind.name for kind in kinds if not kind.renewable}
         self._pairs = view.sharing
         self._phased = cluster.capabilities.phased
         self._new_terms = cluster.capabilities.new_terms
@@ -83,7 +85,7 @@ class Executor:
 
     def renew(self, jobs: Iterable[Job], *, trusted: bool) -> None:
         """Count what is occupied anew: another scheduler plans, or the cluster has grown."""
-        self.planned = None if trusted else Occupancy(self.cluster.topology)
+        self.planned = None if trusted else Occupancy(self.cluster.topology, self.view.spent)
         if self.physical is not None:
             self.physical = Occupancy(self.cluster.topology)
         self._count(jobs)
@@ -175,7 +177,12 @@ class Executor:
 
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
         launched = job.phase in (STARTING, RUNNING) and job not in self.deferred
-        if self._new_terms and launched and same_but_terms(job.allocation, allocation):
+        if (
+            self._new_terms
+            and launched
+            and same_but_terms(job.allocation, allocation)
+            and self.cluster.accepts(job, allocation)
+        ):
             self._change_terms(job, allocation, now_s)
             return
         job.migrations += 1
@@ -226,10 +233,19 @@ class Executor:
                 self._vacate(job)
             self._settle_down(job)
         if planned and self.planned is not None:
-            self.planned.end(job.allocation)
+            self.planned.change(job.allocation, -1)
+        if planned and self._budgets:
+            self._use_up(job.allocation)
         self.cluster.release(job)
         if self._pairs:
             self._bequeath(job)
+
+    def _use_up(self, allocation: Allocation) -> None:
+        """Of some kinds nothing comes back when a job is over."""
+        for vertex, kind, amount in allocation.extra:
+            if kind in self._budgets:
+                spent = self.view.spent
+                spent[vertex, kind] = spent.get((vertex, kind), 0.0) + amount
 
     def expelled(self, job: Job, now_s: float) -> None:
         """It has to leave in good order, although its planner did not say so."""
@@ -371,6 +387,7 @@ class Executor:
             "deferred": [job.index for job in self.deferred],
             "moving": sorted(self.moving),
             "leaving": [(index, numbers[a]) for index, a in self.leaving.items()],
+            "spent": [(*place, amount) for place, amount in self.view.spent.items()],
         }
 
     def restore(
@@ -382,6 +399,8 @@ class Executor:
         for index in self.moving:
             jobs[index].moving = True
         self.leaving = {index: allocations[number] for index, number in state["leaving"]}
+        for vertex, kind, amount in state.get("spent", ()):  # older states have none
+            self.view.spent[vertex, kind] = amount
         self._count(self.view.active.values())
 
 

@@ -19,6 +19,7 @@ from rota.core.plan import ExplicitPlan, Plan, SupplyingPlan
 from rota.core.policy import DecidePolicy, IncrementalPolicy
 from rota.core.ports import Successor
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.view import View, arrival
 from rota.core.workload import Workload
 from rota.engine.admission import AdmissionQueue
@@ -300,7 +301,7 @@ class GeneralScheduler(Successor):
         if seen is None or seen.topology is not view.topology:
             kind = View if self._hears is None else LiveView
             seen = self._view = kind(view.topology, view.tenants)
-            seen.planner = self._plan
+            seen.planner, seen.spent = self._plan, view.spent
             seen.by_phase = (self._queue, self.running)
         if self._hears is None:
             hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
@@ -354,9 +355,13 @@ class GeneralScheduler(Successor):
             ]
         self._tell(changes)
 
-    def _tell(self, changes: Changes) -> None:
+    def _tell(self, changes: Changes) -> None:  # noqa: C901 - a case each
         """What the heads of all shapes lack, where that has changed."""
         trusted, placement, blame = self.trusted, self.placement, self._blame
+        if not self._queue and not any(blame.values()):  # nobody waits, and nothing was said
+            self._dirty = False
+            self._touched.clear()
+            return
         free = placement.free if trusted else self._left(changes)
         waiting = self._waiting
         if not self._dirty and trusted:
@@ -386,8 +391,9 @@ class GeneralScheduler(Successor):
 
     def _left(self, changes: Changes) -> float:
         """GPUs that a policy without a placement has not given away in its plan."""
-        vertices = self.placement.topology.vertices
-        left: float = sum(node.gpus for node in self.placement.topology.nodes if node.open)
+        topology = self.placement.topology
+        vertices = topology.vertices
+        left: float = ordered_sum(node.gpus for node in topology.nodes if node.open)
         given = {job.index: allocation for job, allocation in changes.starts}
         for index, job in self.running.items():
             if index not in self._returned:
@@ -396,7 +402,7 @@ class GeneralScheduler(Successor):
                         continue  # refused when the plan is carried out
                     node = vertices[vertex].node
                     if node < 0 or vertices[node].open:
-                        left -= amount
+                        left -= topology.occupied(vertex, amount)
         return left
 
     def _lacks(self, number: int, reason: Reason) -> Reason:
@@ -483,6 +489,7 @@ class GeneralScheduler(Successor):
 
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler."""
+        self.placement.deplete(view.spent)
         for job in placed:
             self.running[job.index] = job
             self.admissions.assume(job, view)

@@ -16,6 +16,7 @@ from rota.core.events import INF, Event
 from rota.core.jobs import DONE, HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.sharing import GPU_LABELS, mig_profiles
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.core.windows import NodeWindow
 from rota.engine.blame import ROOM
@@ -23,6 +24,7 @@ from rota.engine.general import GeneralScheduler
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
 from rota.engine.replica import TOLERANCE, JobReplica, LogReplica, agree, close
+from rota.placement.base import Placement
 
 STILL = 10_000  # batches at one instant in which nothing happens to any job
 SMALL = 256  # so many jobs are all looked at after every batch
@@ -89,14 +91,7 @@ class CapacityCheck:
         """(vertex, kind, used, there is) where these take more than there is, at or below it."""
         used: Use = {}
         vertices = self._topology.vertices
-        at: Use = {}
-        for allocation in allocations:
-            slices = [(vertex, "gpu", amount) for vertex, amount in allocation.slices]
-            for place, kind, amount in (*slices, *allocation.extra):
-                at[place, kind] = at.get((place, kind), 0.0) + amount
-        for place, kind, amount in self.spent:
-            at[place, kind] = at.get((place, kind), 0.0) + amount
-        for (place, kind), amount in at.items():
+        for (place, kind), amount in self._given_at(allocations).items():
             lent = kind == "gpu" and vertices[place].sharing in ("timeslice", "mps")
             places = (0,) if kind in self._whole else self._above[place]
             for vertex in places:  # GPUs that jobs share are there once
@@ -110,6 +105,18 @@ class CapacityCheck:
                 continue  # `misused` looks at single GPUs
             if kind in self._limited and amount > there + TOLERANCE:
                 yield vertices[vertex], kind, amount, there
+
+    def _given_at(self, allocations: Iterable[Allocation]) -> Use:
+        """What these take at the very places that they name, and what was used up there before."""
+        at: Use = {}
+        for allocation in allocations:
+            slices = [(vertex, "gpu", amount) for vertex, amount in allocation.slices]
+            for place, kind, amount in (*slices, *allocation.extra):
+                at[place, kind] = at.get((place, kind), 0.0) + amount
+        for place, kind, amount in self.spent:
+            if kind in self._whole or (place, kind) in at:  # else it may be down, nobody has any
+                at[place, kind] = at.get((place, kind), 0.0) + amount
+        return at
 
     def _declared_anew(self, used: Mapping[str, float]) -> None:
         """There is more or less of what the cluster has as a whole: who has some keeps it."""
@@ -162,8 +169,8 @@ def _hard_kinds(topology: Topology) -> set[str]:
 def _misuse(gpu: Vertex, here: list[dict[str, float]]) -> str:
     """What is wrong with these on one GPU; empty: nothing."""
     steps = [has.get("gpu_mem_step_gib", 0.0) for has in here]
-    memory = sum(has.get("gpu_mem_gib", 0.0) for has in here)
-    memory += max(steps) if gpu.sharing == "timeslice" else sum(steps)
+    memory = ordered_sum(has.get("gpu_mem_gib", 0.0) for has in here)
+    memory += max(steps) if gpu.sharing == "timeslice" else ordered_sum(steps)
     if memory > gpu.gpu_mem_gib + TOLERANCE:
         return f"{memory:g} GiB of its memory are given away, and {gpu.gpu_mem_gib:g} are there"
     if gpu.sharing == "exclusive" and len(here) > 1:
@@ -350,7 +357,7 @@ class Invariants:
                     f"overhead are {logged:g} GPU-s in the log"
                 )
         self._now_s = now_s
-        self._holding = sum(job.held_gpus for job in engine.view.active.values())
+        self._holding = ordered_sum(job.held_gpus for job in engine.view.active.values())
 
 
 def _on_cluster(job: Job) -> bool:
@@ -458,8 +465,8 @@ def check_books(engine: Engine, now_s: float) -> None:
 def _check_free(engine: Engine, free: float, now_s: float) -> None:
     topology = engine.cluster.topology
     closed = {node.id for node in topology.nodes if not node.open}
-    given = sum(
-        amount
+    given = ordered_sum(
+        topology.occupied(vertex, amount)
         for job in engine.view.active.values()
         if job.running
         for vertex, amount in job.allocation.slices
@@ -556,15 +563,24 @@ def check_windows(
 class Left:
     """What is not given to any job, on nodes where something may be started."""
 
-    def __init__(self, engine: Engine, spent: Iterable[tuple[int, str, float]] = ()) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        spent: Iterable[tuple[int, str, float]] = (),
+    ) -> None:
         topology = engine.cluster.topology
         self._nodes = [node for node in topology.nodes if node.open]
         self._whole = topology.supply
+        self._pools = {} if placement.names_nodes else _kinds_of_pools(topology)
         self._used: list[tuple[Vertex, str, float]] = []  # place, kind, amount
         vertices = topology.vertices
         for job in engine.view.active.values():
             if job.running:
-                slices = [(vertex, "gpu", amount) for vertex, amount in job.allocation.slices]
+                slices = [
+                    (vertex, "gpu", topology.occupied(vertex, amount))
+                    for vertex, amount in job.allocation.slices
+                ]
                 for vertex, kind, amount in (*slices, *job.allocation.extra):
                     place = vertices[vertex]
                     place = vertices[place.node] if place.node >= 0 else place
@@ -588,11 +604,11 @@ class Left:
         """Is as much left as this, on nodes of these GPU types with all these labels?"""
 
         def counts(place: Vertex) -> bool:
-            anything = place.node < 0 and not place.id  # one pool of everything
+            gpu_type, mem_gib = self._pools.get(place.id, (place.gpu_type, place.gpu_mem_gib))
             return (
-                (anything or not types or place.gpu_type in types)
+                (not types or gpu_type in types)
                 and set(labels) <= set(place.labels)
-                and (place.node < 0 or gpu_mem_gib <= place.gpu_mem_gib + TOLERANCE)
+                and gpu_mem_gib <= mem_gib + TOLERANCE
             )
 
         left = {kind: self._whole.get(kind, 0.0) for kind in needs}
@@ -604,6 +620,24 @@ class Left:
             if kind in left and (kind in self._whole or counts(place)):
                 left[kind] -= amount
         return all(need <= left[kind] + TOLERANCE for kind, need in needs.items())
+
+
+def _kinds_of_pools(topology: Topology) -> dict[int, tuple[str, float]]:
+    """GPU type and GPU memory that count for pools and their nodes.
+
+    Which of a pool's GPUs a job has nobody knows: it has the memory of the smallest. Nodes without
+    GPUs add to the first pool (see placement `count`).
+    """
+    with_gpus = [node for node in topology.nodes if node.gpus]
+    types = topology.types or ("",)
+    kinds = [
+        (kind, min((n.gpu_mem_gib for n in with_gpus if n.gpu_type == kind), default=0.0))
+        for kind in types
+    ]
+    found = {pool.id: kind for pool, kind in zip(topology.pools, kinds, strict=True)}
+    for node in topology.nodes:
+        found[node.id] = kinds[types.index(node.gpu_type)] if node.gpus else kinds[0]
+    return found
 
 
 def check_reasons(
@@ -628,7 +662,7 @@ def check_reasons(
         if replica.phase != WAITING or reason not in ROOM or (shape.number, reason) in seen:
             continue
         seen.add((shape.number, reason))
-        left = left or Left(engine, spent)
+        left = left or Left(engine, scheduler.placement, spent)
         needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib, **shape.resources}
         needs = {kind: need for kind, need in needs.items() if kind in left.kinds and need}
         if gpus_only and shape.gpus:  # those without GPUs get the CPUs and memory they ask for

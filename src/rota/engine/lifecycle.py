@@ -612,11 +612,9 @@ def jobs_hit(node: Vertex, view: View, moving: Collection[int]) -> list[Job]:
     """
     running = [job for job in view.active.values() if on_cluster(job) or job.index in moving]
     hit = jobs_on(node, view, moving)
-    for pool in view.topology.pools:
-        users = [job for job in running if pool.id in _places(job)]
-        if users and (not pool.gpu_type or pool.gpu_type == node.gpu_type):
-            hit += _over_the_pool(users, pool, view)
-    return hit
+    pool = view.topology.pool_of(node)
+    users = [job for job in running if pool.id in _places(job)]
+    return hit + _over_the_pool(users, pool, view) if users else hit
 
 
 def jobs_on(node: Vertex, view: View, moving: Collection[int]) -> list[Job]:

@@ -8,6 +8,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.resources import CPU, GPU, GPU_MEMORY, MEMORY
 from rota.core.sharing import DUST, EXCLUSIVE, INSTANCE, OVERCOMMITS, GpuPart, conflict, parts_of
+from rota.core.sums import ordered_sum
 from rota.core.topology import DEVICE, NODE, Topology, Vertex
 
 EPSILON = 1e-6
@@ -21,8 +22,11 @@ class Occupancy:
     `core.sharing` decide whether they go together.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(
+        self, topology: Topology, spent: Mapping[tuple[int, str], float] | None = None
+    ) -> None:
         self._topology = topology
+        self._spent = {} if spent is None else spent  # by vertex and kind; somebody else's
         self._on: dict[int, list[GpuPart]] | None = (
             {} if topology.shared or topology.has_gpu_mem else None
         )
@@ -53,14 +57,6 @@ class Occupancy:
                 if self._vertices[vertex].level == DEVICE:
                     here = self._on.setdefault(vertex, [])
                     here.append(part) if sign > 0 else here.remove(part)
-
-    def end(self, allocation: Allocation) -> None:
-        """Vacate it for good: what is used up does not come back."""
-        self.change(allocation, -1)
-        for vertex, kind, amount in allocation.extra:
-            known = self._topology.kind(kind)
-            if known is not None and not known.renewable:
-                self._used[self._counted_at(vertex, kind), kind] += amount
 
     def fits(self, allocation: Allocation) -> bool:
         """Is there room besides what is occupied?"""
@@ -105,6 +101,15 @@ class Occupancy:
         )
 
     def _capacity(self, vertex: int, kind: str) -> float:
+        """What there is, less what is used up for good."""
+        gone = ordered_sum(
+            amount
+            for (where, what), amount in self._spent.items()
+            if what == kind and self._counted_at(where, kind) == vertex
+        )
+        return self._there(vertex, kind) - gone
+
+    def _there(self, vertex: int, kind: str) -> float:
         place = self._vertices[vertex]
         if kind in self._topology.supply:
             return self._topology.supply[kind] if self._declared(kind) else INF
@@ -114,11 +119,18 @@ class Occupancy:
             if kind == GPUS and place.sharing in OVERCOMMITS:
                 return INF
             return _amount(place, kind) if self._declared(kind) else INF
-        return sum(
+        return ordered_sum(
             _amount(node, kind) if self._declared(kind) else INF
-            for node in self._topology.nodes
-            if node.up and (not place.gpu_type or node.gpu_type == place.gpu_type)
+            for node in self._nodes_of(place)
+            if node.up
         )
+
+    def _nodes_of(self, place: Vertex) -> list[Vertex]:
+        """The nodes of a pool; of what is no pool, all."""
+        nodes, pools = self._topology.nodes, self._topology.pools
+        if place not in pools:
+            return nodes
+        return [node for node in nodes if self._topology.pool_of(node) is place]
 
     def _declared(self, kind: str) -> bool:
         """A cluster that declares no CPUs (or memory) anywhere does not limit them.
@@ -229,7 +241,7 @@ class Occupancy:
             asked = job.shape.resources[kind]
             if allocation.gpus < job.shape.gpus:  # a part of the job, with its part of the rest
                 asked *= allocation.gpus / job.shape.gpus
-            given = sum(amount for _, name, amount in allocation.extra if name == kind)
+            given = ordered_sum(amount for _, name, amount in allocation.extra if name == kind)
             if given < asked - DUST:
                 raise InvalidPlanError(
                     f"job {job.id} asks for {asked:g} {kind} and is given {given:g}: give it at "
@@ -240,14 +252,8 @@ class Occupancy:
         """Of each GPU there; of a pool that of the smallest."""
         if place.level in (NODE, DEVICE):
             return place.gpu_mem_gib
-        return min(
-            (
-                node.gpu_mem_gib
-                for node in self._topology.nodes
-                if node.gpus and (not place.gpu_type or node.gpu_type == place.gpu_type)
-            ),
-            default=0.0,
-        )
+        sizes = (node.gpu_mem_gib for node in self._nodes_of(place) if node.gpus)
+        return min(sizes, default=0.0)
 
 
 def _amount(place: Vertex, kind: str) -> float:

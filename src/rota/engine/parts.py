@@ -20,6 +20,7 @@ from rota.core.registry import (
     ADMISSIONS,
     PLACEMENTS,
     POLICIES,
+    check_file,
     load,
     names,
     parse_params,
@@ -40,6 +41,7 @@ YAML = (".yaml", ".yml")
 def policy_class(name: str) -> type[Policy[Any]]:
     """A registered policy, or the one in a Python file."""
     if name.endswith(PYTHON):
+        check_file(name)
         return _policy_in(Path(name))
     found: type[Policy[Any]] = _load(POLICIES, "policy", name)
     return found
@@ -162,6 +164,7 @@ def make_params(owner: str, kind: type[Params], options: Mapping[str, str]) -> P
 
 def _from_file(owner: str, key: str, kind: type[Params], name: str) -> Mapping[str, Any]:
     where = f"{owner}: {key}={name}"
+    check_file(name)
     try:
         text = Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -191,6 +194,7 @@ def _numbers(owner: str, key: str, value: str) -> str | list[float]:
     """The text itself if it is a/b/c, else the numbers in the file that it names."""
     if all(_is_number(part) for part in value.split("/") if part):
         return value
+    check_file(value)
     path = Path(value)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -231,6 +235,7 @@ def placement_class(name: str) -> Any:
     """A registered placement (a class, or a function that chooses one), or that in a file."""
     if not name.endswith(PYTHON):
         return _load(PLACEMENTS, "placement", name)
+    check_file(name)
     path = Path(name)
     kind = _single(path, "placement", "placements", (Placement,), "rota.placement.base")
     if inspect.isabstract(kind):
@@ -265,6 +270,7 @@ def admission_class(name: str) -> type[Admission]:
     if not name.endswith(PYTHON):
         found = _load(ADMISSIONS, "admission", name)
         return found
+    check_file(name)
     path = Path(name)
     found = _single(path, "admission", "admissions", (Admission,), "rota.core.admission")
     if found.consider is Admission.consider:
@@ -286,6 +292,7 @@ def make_costs(text: str) -> Costs:
     """The mechanism costs of `name:key=value,...`, or of a YAML file."""
     if not text.endswith(YAML):
         return costs.make_costs(text)
+    check_file(text)
     try:
         content = Path(text).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

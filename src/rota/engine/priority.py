@@ -443,6 +443,7 @@ class PriorityScheduler(Successor):
                 "pairs; let them end first, or choose a policy that decides everything anew"
             )
         self._view = view
+        self.placement.deplete(view.spent)
         for job in placed:
             self.placement.hold(job, job.allocation)
             entry = self.packer.index.entry(job)

@@ -31,7 +31,8 @@ def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Re
             "worker", job.nodes, int(asked.gpus), asked.cpus, mem_gib,
             gpu_mem_gib=asked.gpu_mem_gib, resources=_amounts(asked),
         )  # fmt: skip
-        return _in_parts(amounts, types, labels, apart=not job.external)
+        whole = job.nodes == 1 and asked.gpus > 1  # a single pod: never on two nodes
+        return _in_parts(amounts, types, labels, apart=whole or not job.external)
     more = {"gpu_mem_gib": asked.gpu_mem_gib} if asked.gpu_mem_gib else {}  # equal ones are one
     if isinstance(asked.gpus, GpuRange):
         low, high = asked.gpus.min, asked.gpus.max
@@ -86,8 +87,7 @@ def to_spec(
     """The submission as the engine knows it; `depends_on` is taken over as it was written."""
     where = f"job {id}"
     request = to_request(job, where, checked=checked)
-    deadline, estimate, limit = job.deadline, job.estimate, job.time_limit
-    limit_s = INF if limit is None else duration_s(limit, "time_limit")
+    deadline, limit_s = job.deadline, _limit_s(job)
     array, plan = array_of(job, id) or ("", None)
     return JobSpec(
         id,
@@ -100,7 +100,7 @@ def to_spec(
         model=job.model,
         priority=job.priority,
         deadline_s=INF if deadline is None else submit_s + duration_s(deadline, "deadline"),
-        estimate_s=limit_s if estimate is None else min(duration_s(estimate, "estimate"), limit_s),
+        estimate_s=estimate_s(job),
         depends_on=job.depends_on,
         limit_s=limit_s,
         retries=job.retries,
@@ -110,6 +110,16 @@ def to_spec(
         array=array,
         array_limit=0 if plan is None else plan.limit,
     )
+
+
+def estimate_s(job: JobFile) -> float:
+    """What its owner says that it needs: the estimate, at most the time limit; inf: nothing."""
+    limit_s = _limit_s(job)
+    return limit_s if job.estimate is None else min(duration_s(job.estimate, "estimate"), limit_s)
+
+
+def _limit_s(job: JobFile) -> float:
+    return INF if job.time_limit is None else duration_s(job.time_limit, "time_limit")
 
 
 def to_behaviour(job: JobFile, spec: JobSpec) -> Behaviour:

@@ -5,6 +5,7 @@ from math import isfinite
 from reprlib import Repr
 
 from rota.core.errors import InputError
+from rota.core.sums import ordered_sum
 
 LONGEST_S = 10 * 366 * 86400.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -46,7 +47,7 @@ def _seconds(text: str) -> float | None:
     if _PLAIN.fullmatch(text):
         return float(text)
     if _WORDS.fullmatch(text):
-        return sum(float(n) * _UNITS_S[unit.lower()] for n, unit in _PIECE.findall(text))
+        return ordered_sum(float(n) * _UNITS_S[unit.lower()] for n, unit in _PIECE.findall(text))
     match = _CLOCK.fullmatch(text)
     if match is None:
         return None

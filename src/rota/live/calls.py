@@ -104,7 +104,7 @@ class CallAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int = 0
     taken: int = 0
     channels: tuple[OpenedChannel, ...] = ()
-    files: tuple[FoundFile, ...] = ()  # `taken`: so many are left
+    files: tuple[FoundFile, ...] = ()  # `taken`: 1 if there are more
     skipped: tuple[str, ...] = ()  # paths of what is no plain file: links, pipes, ...
     error: str = ""
     wrong: Literal["", "missing", "conflict", "busy"] = ""

@@ -11,6 +11,7 @@ from rota.core.events import INF, Event
 from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.launch import Launch
 from rota.core.ports import ClusterCapabilities
+from rota.core.sharing import LIMIT, TIMESLICE, WEIGHT
 from rota.core.topology import Topology, Vertex
 from rota.core.words import brief
 from rota.live.clock import ClusterClock
@@ -45,8 +46,6 @@ class LiveCluster:
     stays done or failed; once it was asked, every end counts as a stop.
     """
 
-    capabilities = ClusterCapabilities()
-
     def __init__(
         self,
         topology: Topology,
@@ -57,6 +56,7 @@ class LiveCluster:
     ) -> None:
         self.topology = topology
         self.driver = driver
+        self.capabilities = ClusterCapabilities(new_terms=driver.capabilities.terms)
         self.clock = clock
         self.mailbox = mailbox
         self.now_s = 0.0
@@ -285,9 +285,15 @@ class LiveCluster:
         """What it reported last."""
         return self._measured.get(job.index, {})
 
+    def accepts(self, job: Job, allocation: Allocation) -> bool:
+        """Only turns can change while it runs: memory and limits of MPS are said when it starts."""
+        return _at_start(self.topology, job.allocation) == _at_start(self.topology, allocation)
+
     def new_terms(self, job: Job) -> None:
-        """Not promised: who gets other terms is started anew."""
-        raise NotImplementedError(f"{job}: this cluster cannot change the terms of a run")
+        """It goes on, with more or fewer turns, or none."""
+        run = self.runs.renew(job)
+        if self._live and not run.waits:
+            self.driver.new_terms(run.order)
 
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Never."""
@@ -326,6 +332,16 @@ class LiveCluster:
         self.nodes.restore(state["machines"])
         self._why = dict(state["why"])
         self._measured = dict(state["measured"])
+
+
+def _at_start(topology: Topology, allocation: Allocation) -> list[tuple[int, str, float]]:
+    """What of an allocation a run is told when it starts, and cannot be told later."""
+    return [
+        (vertex, kind, amount)
+        for vertex, kind, amount in allocation.extra
+        if kind != WEIGHT
+        and not (kind == LIMIT and (not amount or topology.vertices[vertex].sharing == TIMESLICE))
+    ]
 
 
 def _is_about_node(message: Message) -> bool:

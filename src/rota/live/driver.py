@@ -12,6 +12,7 @@ import msgspec
 
 from rota.core.errors import ConflictError
 from rota.core.launch import Launch
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.live.calls import CallAnswer, FileCall, RunCall
 
@@ -21,7 +22,8 @@ class RunPart(msgspec.Struct, frozen=True):
 
     `slices` are (device, amount): `device` is the number of a GPU of the node, or -1 for whichever
     is free; amounts below 1 share a GPU. Of a GPU that it shares it may use `gpu_mem_gib` of the
-    memory and the part `gpu_limit` of the compute (0: nobody said).
+    memory and the part `gpu_limit` of the compute (0: nobody said), and where jobs take turns it
+    has them by `gpu_weight` (0: by what it holds). `paused`: it keeps its memory and does nothing.
     """
 
     node: str
@@ -33,11 +35,13 @@ class RunPart(msgspec.Struct, frozen=True):
     mem_gib: float = 0.0
     gpu_mem_gib: float = 0.0
     gpu_limit: float = 0.0
+    gpu_weight: float = 0.0
+    paused: bool = False
 
     @property
     def gpus(self) -> float:
         """GPUs of this part."""
-        return sum(amount for _, amount in self.slices)
+        return ordered_sum(amount for _, amount in self.slices)
 
 
 class RunOrder(msgspec.Struct, frozen=True):
@@ -123,6 +127,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     files: bool = False  # folders of files that travel with a job, and its results back
     images: bool = False  # jobs in containers, on nodes with that label
     hooks: bool = True  # `pre_stop` and `warn_signal` of a job
+    terms: bool = False  # weights of GPUs in turns, and pauses, can change while a job runs
 
 
 class Driver(Protocol):
@@ -154,6 +159,10 @@ class Driver(Protocol):
     def kill(self, run: str) -> None:
         """SIGKILL at once; `ended` follows."""
         ...
+
+    def new_terms(self, order: RunOrder) -> None:
+        """A run goes on with other terms on its GPUs; asked only with the capability `terms`."""
+        raise ConflictError(f"the backend {self.name!r} cannot change the terms of run {order.run}")
 
     def forget(self, run: str) -> None:
         """Its end was understood: no more news of it, its traces may go (its logs stay)."""

@@ -53,6 +53,10 @@ class ExternalSource(Protocol):
         """Is everything known that is out there?"""
         ...
 
+    def recall(self, job: str, origin: str) -> None:
+        """A job of before a restart is still of work of this origin."""
+        ...
+
     def offers(self) -> list[ExternalWork]:
         """What waits and is assigned to no job."""
         ...

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from rota.core.allocation import Allocation
 from rota.core.errors import ClusterError
@@ -10,10 +12,12 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.launch import PER_GPU, Launch
 from rota.core.resources import CPU, MEMORY
-from rota.core.sharing import parts_of
+from rota.core.sharing import LIMIT, WEIGHT, parts_of
+from rota.core.sums import ordered_sum
 from rota.core.topology import DEVICE, Topology
 from rota.live.driver import RunOrder, RunPart
 
+TURNS = frozenset((LIMIT, WEIGHT))  # terms that say who has how many turns on a GPU
 LEAST_S = 0.001  # that a run may last whose job has used up its time limit
 FIRST_PORT, PORTS = 20_000, 10_000  # below the range from which systems take ports by themselves
 
@@ -74,6 +78,13 @@ class RunTable:
             name=job.spec.name,
             limit_s=max(LEAST_S, job.spec.limit_s - job.run_s) if job.spec.limit_s < INF else 0.0,
         )
+
+    def renew(self, job: Job) -> LiveRun:
+        """The run of a job whose terms have changed, with the new ones."""
+        run = self.current[job.index]
+        parts = make_parts(self._topology, job.allocation, run.order.launch)
+        run.order = replace(run.order, parts=parts)
+        return run
 
     def give_up(self, job: Job) -> LiveRun | None:
         """The engine does not care for its run any more; the run, if there is one."""
@@ -159,7 +170,8 @@ class RunTable:
 
 def _plain_part(part: RunPart) -> tuple[Any, ...]:
     return (part.node, part.slices, part.node_rank, part.first_rank, part.processes, part.cpus,
-            part.mem_gib, part.gpu_mem_gib, part.gpu_limit)  # fmt: skip
+            part.mem_gib, part.gpu_mem_gib, part.gpu_limit, part.gpu_weight,
+            part.paused)  # fmt: skip
 
 
 def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tuple[RunPart, ...]:
@@ -184,28 +196,42 @@ def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tu
     parts: list[RunPart] = []
     rank = 0
     for node_rank, (node, held_slices) in enumerate(slices.items()):
-        gpus = sum(amount for _, amount in held_slices)
+        gpus = ordered_sum(amount for _, amount in held_slices)
         processes = max(1, ceil(gpus)) if launch.per == PER_GPU else 1
         held = extra.get(node, {})
         parts.append(
             RunPart(topology.vertices[node].name, tuple(held_slices), node_rank, rank, processes,
                  held.get(CPU.name, 0.0), held.get(MEMORY.name, 0.0),
-                 *terms.get(node, (0.0, 0.0)))
+                 *terms.get(node, NO_TERMS))
         )  # fmt: skip
         rank += processes
     return tuple(parts)
 
 
-def _terms(topology: Topology, allocation: Allocation) -> dict[int, tuple[float, float]]:
-    """By node: GiB and part of the compute of each GPU that the allocation names; the most of them.
+class _Terms(NamedTuple):
+    """Of each GPU of a node that an allocation names: the most of them."""
 
-    Who has whole GPUs of a node, whichever they are, may use all of their memory.
-    """
-    found: dict[int, tuple[float, float]] = {}
+    mem_gib: float = 0.0
+    limit: float = 0.0
+    weight: float = 0.0
+    paused: bool = False
+
+
+NO_TERMS = _Terms()
+
+
+def _terms(topology: Topology, allocation: Allocation) -> dict[int, _Terms]:
+    """By node; who has whole GPUs of a node, whichever they are, may use all of their memory."""
+    found: dict[int, _Terms] = {}
+    limits = {(vertex, kind): amount for vertex, kind, amount in allocation.extra if kind in TURNS}
     for vertex, part in parts_of(allocation).items():
         place = topology.vertices[vertex]
         if place.level == DEVICE:
-            mem_gib, limit = found.get(place.node, (0.0, 0.0))
-            asked_gib = part.mem_gib + part.step_gib
-            found[place.node] = max(mem_gib, asked_gib), max(limit, part.limit)
+            known = found.get(place.node, NO_TERMS)
+            found[place.node] = _Terms(
+                max(known.mem_gib, part.mem_gib + part.step_gib),
+                max(known.limit, part.limit),
+                max(known.weight, limits.get((vertex, WEIGHT), 0.0)),
+                paused=known.paused or limits.get((vertex, LIMIT)) == 0,
+            )
     return found

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from rota.core.log import ON_REQUEST, Record
+from rota.core.sums import ordered_sum
 from rota.core.words import duration, gpus_of
 from rota.metrics.delay import PlacedWait, Waits
 from rota.metrics.history import History
@@ -146,7 +147,7 @@ class Course:
         names = [self._names[slot] for slot in winners]
         text = history.text(row) or "stopped by the policy"
         if winners:
-            asked = sum(float(history.asked[slot]) for slot in winners)
+            asked = ordered_sum(float(history.asked[slot]) for slot in winners)
             stops = np.flatnonzero((history.event == Record.STOP) & (history.time_s == at_s))
             free = self._spare.before(int(stops[0])).gpus
             movers = [self._names[slot] for slot in self._movers(row, winners)]

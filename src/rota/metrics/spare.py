@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rota.core.sums import ordered_sum
 from rota.metrics.history import History
 
 _LITTLE = 1e-9  # parts of GPUs are floats
@@ -132,7 +133,7 @@ class _Books:
         self._open = is_open
         self._pooled = used[-1]
         free = [self._free(slot) for slot in range(len(sizes))]
-        self._gpus = sum(free)
+        self._gpus = ordered_sum(free)
         self._nodes = sum(gpus > _LITTLE for gpus in free)
 
     def _free(self, slot: int) -> float:

@@ -345,11 +345,11 @@ def load_costs(text: str) -> Costs:
     Raises:
         OptionError: The text is no YAML, or a key or value is wrong.
     """
-    import yaml
+    from rota.core.yaml_text import YAMLError, read_yaml
 
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        content = read_yaml(text)
+    except YAMLError as error:
         raise OptionError(f"the cost file is not YAML ({error}): correct it") from error
     if not isinstance(content, dict):
         raise OptionError(

@@ -21,6 +21,7 @@ from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.core.hints import StepTime, TimedShape
+from rota.core.sums import ordered_sum
 from rota.models.bounded import Stops, least
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def _bounds(points: Sequence[Measured]) -> tuple[list[float], list[float], list[
         start[place] = low[place] = high[place] = value
 
     if len({batch for _, _, batch, *_ in points}) == 1:
-        fix(0, sum(alone for *_, alone, _ in points) / len(points) / 2)
+        fix(0, ordered_sum(alone for *_, alone, _ in points) / len(points) / 2)
     if not any(nodes > 1 for nodes, *_ in points):
         fix(2, TINY)
         fix(3, TINY)
@@ -315,13 +316,13 @@ def _fit(
 def _guess(points: Sequence[Measured]) -> list[float]:
     """Where to begin instead: as if computing and exchanging never overlapped."""
     guess = list(START)
-    batches = sum(batch for _, _, batch, *_ in points)
-    guess[1] = sum(alone for *_, alone, _ in points) / batches / 2
+    batches = ordered_sum(batch for _, _, batch, *_ in points)
+    guess[1] = ordered_sum(alone for *_, alone, _ in points) / batches / 2
     guess[0] = guess[1] * batches / len(points)
     for place, at in ((2, 2), (1, 4)):
         extra = [step - alone for n, r, _, alone, step in points if _place(n, r) == place]
         if extra:
-            guess[at] = max(sum(extra) / len(extra), TINY)
+            guess[at] = max(ordered_sum(extra) / len(extra), TINY)
             guess[at + 1] = guess[at] * 1e-3
     return guess
 

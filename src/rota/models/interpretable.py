@@ -11,6 +11,8 @@ from math import exp, log
 
 import msgspec
 
+from rota.core.sums import ordered_sum
+
 Features = Mapping[str, float]
 
 
@@ -126,7 +128,7 @@ class AdditiveDurations:
 
     def __init__(self, rows: Sequence[tuple[Mapping[str, str], float]]) -> None:
         logs = [log(max(1.0, duration_s)) for _, duration_s in rows]
-        self._mean = sum(logs) / len(logs) if logs else 0.0
+        self._mean = ordered_sum(logs) / len(logs) if logs else 0.0
         self.rows = len(rows)
         self._effects: dict[str, dict[str, float]] = {name: {} for name, _ in _traits(rows)}
         left = [value - self._mean for value in logs]
@@ -137,14 +139,14 @@ class AdditiveDurations:
                     left[number] += effects.get(traits[trait], 0.0)
                     sums.setdefault(traits[trait], []).append(left[number])
                 for value, parts in sums.items():
-                    effects[value] = sum(parts) / (len(parts) + WEAK)
+                    effects[value] = ordered_sum(parts) / (len(parts) + WEAK)
                 for number, (traits, _) in enumerate(rows):
                     left[number] -= effects[traits[trait]]
 
     def predict_s(self, traits: Mapping[str, str]) -> float:
         """The duration that is expected of such a job."""
         effects = (self._effects[name].get(value, 0.0) for name, value in traits.items())
-        return exp(self._mean + sum(effects))
+        return exp(self._mean + ordered_sum(effects))
 
     def __str__(self) -> str:
         lines = [f"{exp(self._mean):,.0f} s, the geometric mean of {self.rows:,} jobs"]

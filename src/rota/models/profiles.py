@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from rota.core.errors import InputError
 from rota.core.products import mixed, solved
+from rota.core.sums import ordered_sum
 from rota.models.goodput import (
     TINY,
     BatchLimits,
@@ -213,7 +214,7 @@ class StepTimes:
             return _interpolated(rows.tolist(), batch)
         if not self._looked:
             self._space, self._looked = self._interpolator(), True
-        at = np.array([min(len(placement), MOST_NODES), sum(placement), batch], float)
+        at = np.array([min(len(placement), MOST_NODES), ordered_sum(placement), batch], float)
         found = self._space.at(at) if self._space is not None else None
         if found is None:
             raise self._beyond(placement, batch)
@@ -236,7 +237,7 @@ class StepTimes:
                 ]
                 self._model = fit_steps(tuple(rows), warm=True)
             alone = accumulate_s(self._model, batch)
-            step = step_s(self._model, len(placement), sum(placement), batch)
+            step = step_s(self._model, len(placement), ordered_sum(placement), batch)
             return step, step - alone
 
     def _beyond(self, placement: Placement, batch: float) -> InputError:
@@ -429,7 +430,7 @@ class ApplicationProfile:
         """
         placement = self.packed(gpus)
         local, passes = self.divided(batch, gpus)
-        return sum(
+        return ordered_sum(
             (self.progress[epoch + 1] - self.progress[epoch])
             / self.goodput(placement, local, passes, epoch)
             for epoch in range(self.epochs)

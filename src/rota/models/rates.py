@@ -20,6 +20,7 @@ from rota.core.policy import Params
 from rota.core.ports import RateModel, RatePhase
 from rota.core.registry import RATES, load, parse_params, split
 from rota.core.sharing import EXCLUSIVE, LIMIT, MIG, SPILL, TIMESLICE, WEIGHT
+from rota.core.sums import ordered_sum
 from rota.core.topology import DEVICE, Topology
 from rota.models.slicing import (
     DUST,
@@ -282,7 +283,7 @@ class Sharing(Rates):
                 slowest = min(slowest, self._on_gpu(vertex, job, allocation, sharers))
                 continue
             others = [dict(other.allocation.slices).get(vertex, 0.0) for other in sharers]
-            wanted = amount + sum(others)
+            wanted = amount + ordered_sum(others)
             rate = min(1.0, self._gpus[vertex] / wanted) if wanted else 1.0
             if self._is_device[vertex]:
                 rate *= factor ** sum(1 for other in others if other)
@@ -318,9 +319,9 @@ class Sharing(Rates):
             rate = mine.most / mine.need * roofline(job, mine, zip(there, claims, strict=True))
         if in_turns and others:
             there = [job, *(o for o in sharers if vertex in o.allocation.vertices)]
-            switch_s = sum(map(self._switch_s, there)) / len(there)
+            switch_s = ordered_sum(map(self._switch_s, there)) / len(there)
             rate *= 1.0 - slice_tax(self.params.quantum_s, switch_s)
-        spill = sum(a for v, kind, a in allocation.extra if v == vertex and kind == SPILL)
+        spill = ordered_sum(a for v, kind, a in allocation.extra if v == vertex and kind == SPILL)
         if spill:
             rate *= spilled_rate(spill, self.params.step_s, self.params.pcie_gib_s)
         factor: float = self.params.factor

@@ -8,6 +8,8 @@ each job has had by then is never more than one slice away from its fluid share.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from rota.core.sums import ordered_sum
+
 DUST = 1e-12
 
 
@@ -29,7 +31,7 @@ def divide(claims: Sequence[GpuClaim], capacity: float = 1.0) -> list[float]:
     open_ = [i for i, claim in enumerate(claims) if claim.most > 0]
     left = capacity
     while open_ and left > DUST:
-        total = sum(claims[i].weight for i in open_)
+        total = ordered_sum(claims[i].weight for i in open_)
         if total <= 0:
             level = left / len(open_)
             full = [i for i in open_ if claims[i].most <= level + DUST]
@@ -97,7 +99,7 @@ class SliceTurns:
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        self._total = sum(weights.values())
+        self._total = ordered_sum(weights.values())
         self._weights = dict(weights)
         self._had = dict.fromkeys(weights, 0)
         self._dealt = 0

@@ -13,6 +13,7 @@ from rota.core.allocation import Allocation, host_of
 from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.policy import Params
+from rota.core.sums import ordered_sum
 from rota.core.topology import DEVICE, Topology
 from rota.models.rates import Rates, Share, interpolated
 from rota.models.throughputs import ByType, Kind, load_throughputs
@@ -171,7 +172,7 @@ def combined(factors: Sequence[float], rule: str) -> float:
         return prod(factors)
     if rule == "roofline" or not all(factors):
         return min(factors)
-    return 1.0 / (1.0 + sum(1.0 / factor - 1.0 for factor in factors))
+    return 1.0 / (1.0 + ordered_sum(1.0 / factor - 1.0 for factor in factors))
 
 
 def _kind(job: Job) -> Kind:

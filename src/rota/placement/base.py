@@ -12,13 +12,14 @@ from itertools import compress
 from operator import and_
 from typing import Any, ClassVar, Self, TypeAlias
 
-from rota.core.allocation import Allocation
+from rota.core.allocation import Allocation, Slice
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
 from rota.core.sharing import GPU_MEM, NO_PAIRS
 from rota.core.spec import MARK
 from rota.core.state import Stateful
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.placement.alike import Alike
 from rota.placement.choices import Choice, one_each
@@ -220,7 +221,7 @@ class Placement(Stateful, ABC):
                 if (
                     len(kind) >= shape.apart
                     if shape.apart
-                    else sum(capacity[p] for p in kind) >= need
+                    else ordered_sum(capacity[p] for p in kind) >= need
                 )
                 for p in kind
             ]
@@ -330,7 +331,10 @@ class Placement(Stateful, ABC):
         room = self.room
         clock, cpus, mem_gib = self._beside
         if clock != self._clock:
-            cpus, mem_gib = sum(compress(room.cpus, room.up)), sum(compress(room.mem_gib, room.up))
+            cpus, mem_gib = (
+                ordered_sum(compress(room.cpus, room.up)),
+                ordered_sum(compress(room.mem_gib, room.up)),
+            )
             self._beside = (self._clock, cpus, mem_gib)
         return not (
             (room.has_cpus and shape.cpus > cpus + EPSILON)
@@ -352,10 +356,10 @@ class Placement(Stateful, ABC):
         use = list(map(and_, room.up, room.matching(shape)))
         return not (
             shape.gpus > room.free_gpus(use) + EPSILON
-            or (room.has_cpus and shape.cpus > sum(compress(room.cpus, use)) + EPSILON)
-            or (room.has_mem and shape.mem_gib > sum(compress(room.mem_gib, use)) + EPSILON)
+            or (room.has_cpus and shape.cpus > ordered_sum(compress(room.cpus, use)) + EPSILON)
+            or (room.has_mem and shape.mem_gib > ordered_sum(compress(room.mem_gib, use)) + EPSILON)
             or any(
-                need > sum(compress(room.more[kind], use)) + EPSILON
+                need > ordered_sum(compress(room.more[kind], use)) + EPSILON
                 for kind, need in shape.resources.items()
                 if kind in room.more
             )
@@ -445,6 +449,15 @@ class Placement(Stateful, ABC):
                 extra.append((vertex, kind, amount))
         return Allocation(allocation.slices, extra, allocation.config)
 
+    def deplete(self, spent: Mapping[tuple[int, str], float]) -> None:
+        """This was used up before it came."""
+        if self._spent:
+            return
+        for (vertex, kind), amount in spent.items():
+            self._spent[vertex, kind] = amount
+            self.room.change_extra(self._where[vertex][0], kind, -amount)
+            self._tick(self._where[vertex][0])
+
     def snapshot(self) -> Mapping[str, Any]:
         """Its state, and what has been used up for good."""
         saved = super().snapshot()
@@ -455,10 +468,7 @@ class Placement(Stateful, ABC):
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take the state of `snapshot` up again."""
         rest = dict(saved)
-        for vertex, kind, amount in rest.pop("spent", ()):
-            self._spent[vertex, kind] = amount
-            self.room.change_extra(self._where[vertex][0], kind, -amount)
-            self._tick(self._where[vertex][0])
+        self.deplete({(vertex, kind): amount for vertex, kind, amount in rest.pop("spent", ())})
         super().restore(rest)
 
     def supplied(self, allocation: Allocation, cpus: float, mem_gib: float) -> Allocation | None:
@@ -522,7 +532,7 @@ class Placement(Stateful, ABC):
         failed = 0
         for job in lower:
             tail.append(job)
-            short -= job.allocation.gpus if everywhere else self.gpus_on(nodes, job.allocation)
+            short -= self._freed(job.allocation, None if everywhere else nodes)
             if short > EPSILON or len(tail) < 2 * failed:
                 continue
             self._vacate(trial, tail[failed:])
@@ -537,6 +547,17 @@ class Placement(Stateful, ABC):
                 return True
         return False
 
+    def _freed(self, allocation: Allocation, nodes: int | None) -> float:
+        """GPUs that others could have without it, on some nodes or on all."""
+        if not self.topology.shared:
+            return allocation.gpus if nodes is None else self.gpus_on(nodes, allocation)
+        where = self._where
+        return ordered_sum(
+            gpus
+            for vertex, gpus in self._occupied(allocation)
+            if nodes is None or nodes >> where[vertex][0] & 1
+        )
+
     def _vacate(self, room: Room, jobs: Iterable[Job]) -> None:
         """Let them go."""
         for job in jobs:
@@ -545,7 +566,7 @@ class Placement(Stateful, ABC):
     def _free_on(self, nodes: int) -> float:
         """GPUs free on these nodes."""
         left = self.room.left
-        return sum(
+        return ordered_sum(
             left(position) for position in range(len(self.room.nodes)) if nodes >> position & 1
         )
 
@@ -630,10 +651,17 @@ class Placement(Stateful, ABC):
             where[vertex][0] for vertex, _, _ in allocation.extra
         }
 
+    def _occupied(self, allocation: Allocation) -> Sequence[Slice]:
+        """Its slices, but all of a GPU that is exclusive: nobody gets what is left of it."""
+        if not self.topology.shared:
+            return allocation.slices
+        occupied = self.topology.occupied
+        return tuple((vertex, occupied(vertex, gpus)) for vertex, gpus in allocation.slices)
+
     def _shift(self, room: Room, allocation: Allocation, sign: int) -> None:
         """Free (+1) or take (-1) an allocation in some room."""
         where = self._where
-        for vertex, amount in allocation.slices:
+        for vertex, amount in self._occupied(allocation):
             position, number = where[vertex]
             room.change(position, number, sign * amount)
         for vertex, kind, amount in allocation.extra:
@@ -644,7 +672,7 @@ class Placement(Stateful, ABC):
         """The same on the present state."""
         self._shift(self.room, allocation, sign)
         where = self._where
-        for vertex, amount in allocation.slices:
+        for vertex, amount in self._occupied(allocation):
             position = where[vertex][0]
             self._tick(position)
             if self.room.up[position]:

@@ -6,6 +6,7 @@ fewer requests, never for more, when an offer shrinks.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from rota.core.sums import ordered_sum
 from rota.placement.room import EPSILON
 
 Choice = list[tuple[int, float]]
@@ -89,4 +90,4 @@ def whole_nodes(
 
 def enough(need: float, kinds: Iterable[Iterable[int]], offers: Sequence[float]) -> bool:
     """Do the nodes of one kind have enough in total?"""
-    return any(sum(offers[p] for p in positions) >= need for positions in kinds)
+    return any(ordered_sum(offers[p] for p in positions) >= need for positions in kinds)

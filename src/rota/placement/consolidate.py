@@ -15,6 +15,7 @@ from typing import cast
 from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.placement.alike import Alike, Counter, Wanted
 from rota.placement.base import Changed, Placement, Room
@@ -138,7 +139,7 @@ class SearchingConsolidate(Placement):
         """Idle nodes of one type, the largest first, and the fullest other one for the rest."""
         capacity, gpus, usable = self.capacity(shape), room.gpus, room.usable
         for largest_first in self._largest_first(shape):
-            if sum(map(gpus.__getitem__, largest_first)) < need:
+            if ordered_sum(map(gpus.__getitem__, largest_first)) < need:
                 continue
             choice: Choice = []
             rest = need

@@ -16,6 +16,7 @@ from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.sharing import GPU_MEM
 from rota.core.spec import MARK
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Placement, Room
 from rota.placement.choices import Choice, in_order
@@ -64,7 +65,7 @@ class PooledCount(Placement):
             return
         self._down ^= {node.id}
         sign = 1 if up else -1
-        position = _pool_of(node, self._pools)
+        position = self._pool_of(node)
         self.room.change(position, -1, sign * node.gpus)
         self.room.change_extra(position, "cpu", sign * node.cpus)
         self.room.change_extra(position, "memory", sign * node.mem_gib)
@@ -76,26 +77,21 @@ class PooledCount(Placement):
         self.free = tidy(self.free + sign * node.gpus)
         self._clock += 1
         self.up_nodes &= ~(1 << position)
-        if any(_pool_of(n, self._pools) == position for n in self._up()):
+        if any(self._pool_of(n) == position for n in self._up()):
             self.up_nodes |= 1 << position
 
     def gpus_on(self, nodes: int, allocation: Allocation | None = None) -> float:
         """As in the base; what is down leaves its pool."""
         if allocation is not None:
             return super().gpus_on(nodes, allocation)
-        return sum(n.gpus for n in self._up() if nodes >> _pool_of(n, self._pools) & 1)
+        return sum(n.gpus for n in self._up() if nodes >> self._pool_of(n) & 1)
+
+    def _pool_of(self, node: Vertex) -> int:
+        """The position of a node's pool."""
+        return self.topology.pools.index(self.topology.pool_of(node))
 
     def _up(self) -> list[Vertex]:
         return [node for node in self.topology.nodes if node.id not in self._down]
-
-
-def _pool_of(node: Vertex, pools: Sequence[Vertex]) -> int:
-    """The position of a node's pool."""
-    if node.gpus:
-        for position, pool in enumerate(pools):
-            if pool.gpu_type == node.gpu_type:
-                return position
-    return 0
 
 
 def _pool_vertices(topology: Topology) -> list[Vertex]:
@@ -106,20 +102,16 @@ def _pool_vertices(topology: Topology) -> list[Vertex]:
         total.gpus, total.gpu_type = pool.gpus, pool.gpu_type
         if len(topology.types) == 1:
             total.gpu_type = topology.types[0]
+        own = [node for node in topology.nodes if topology.pool_of(node) is pool]
+        for node in own:
+            total.cpus += node.cpus
+            total.mem_gib += node.mem_gib
+            for kind, amount in node.resources.items():
+                there = total.resources.get(kind, 0.0)
+                total.resources = {**total.resources, kind: there + amount}
+        # which of its GPUs a job gets is not known: count on the smallest
+        total.gpu_mem_gib = min((node.gpu_mem_gib for node in own if node.gpus), default=0.0)
         pools.append(total)
-    for node in topology.nodes:
-        total = pools[_pool_of(node, pools)]
-        total.cpus += node.cpus
-        total.mem_gib += node.mem_gib
-        for kind, amount in node.resources.items():
-            total.resources = {**total.resources, kind: total.resources.get(kind, 0.0) + amount}
-    for pool in pools:  # which of its GPUs a job gets is not known: count on the smallest
-        sizes = [
-            node.gpu_mem_gib
-            for node in topology.nodes
-            if node.gpus and pools[_pool_of(node, pools)] is pool
-        ]
-        pool.gpu_mem_gib = min(sizes, default=0.0)
     return pools
 
 
@@ -130,8 +122,8 @@ def _described(pools: Sequence[Vertex]) -> str:
         for pool in pools
     ]
     for unit, total in (
-        ("CPUs", sum(pool.cpus for pool in pools)),
-        ("GiB", sum(pool.mem_gib for pool in pools)),
+        ("CPUs", ordered_sum(pool.cpus for pool in pools)),
+        ("GiB", ordered_sum(pool.mem_gib for pool in pools)),
     ):
         if total:
             texts.append(f"{total:g} {unit}")
@@ -231,7 +223,7 @@ class CountOnNodes(Placement):
 
     def _could_host(self, shape: Shape) -> int:
         """All that it may use, if that is enough: who waits for a window is in nobody's way."""
-        if sum(self.capacity(shape)) < (shape.gpus or 1) - EPSILON:
+        if ordered_sum(self.capacity(shape)) < (shape.gpus or 1) - EPSILON:
             return 0
         return super()._could_host(shape)
 

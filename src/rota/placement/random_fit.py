@@ -8,6 +8,7 @@ same ones.
 from collections.abc import Sequence
 
 from rota.core.jobs import Job, Shape
+from rota.core.sums import ordered_sum
 from rota.placement.base import Placement, Room
 from rota.placement.choices import Choice, enough
 
@@ -28,7 +29,9 @@ class Random(Placement):
             possible = [position for position, offer in enumerate(offers) if offer >= need]
             return [(possible[draw.below(len(possible))], need)] if possible else None
         kinds = [
-            positions for positions in self.kinds if sum(offers[p] for p in positions) >= shape.gpus
+            positions
+            for positions in self.kinds
+            if ordered_sum(offers[p] for p in positions) >= shape.gpus
         ]
         if not kinds:
             return None

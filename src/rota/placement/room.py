@@ -9,6 +9,7 @@ from rota.core.jobs import Shape
 from rota.core.resources import GPU_MEMORY, ResourceKind
 from rota.core.sharing import EXCLUSIVE, MIG
 from rota.core.spec import MARK
+from rota.core.sums import ordered_sum
 from rota.core.topology import Vertex
 
 EPSILON = 1e-9  # fractions of GPUs and CPUs are sums of floats
@@ -241,17 +242,17 @@ class Room:
     def left(self, position: int) -> float:
         """GPUs free on a node, what is left of shared ones included."""
         shared = self.shares.get(position)
-        return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
+        return self.gpus[position] + ordered_sum(shared.values()) if shared else self.gpus[position]
 
     def _somewhere(self, kind: str) -> bool:
         return kind in self._soft or any(kind in node.resources for node in self.nodes)
 
     def free_gpus(self, use: Sequence[bool]) -> float:
         """The same on all of these nodes."""
-        gpus: Amount = sum(compress(self.gpus, use))
+        gpus: Amount = ordered_sum(compress(self.gpus, use))
         for position, shared in self.shares.items():
             if use[position]:
-                gpus += sum(shared.values())
+                gpus += ordered_sum(shared.values())
         return gpus
 
     def sum_of(self, kind: str) -> float:
@@ -261,7 +262,7 @@ class Room:
         free = self.more.get(kind)
         if free is None:
             return float("inf") if kind in TERMS or self._somewhere(kind) else 0.0
-        return sum(amount for amount, up in zip(free, self.up, strict=True) if up)
+        return ordered_sum(amount for amount, up in zip(free, self.up, strict=True) if up)
 
     # --- changes ----------------------------------------------------------------------------------
 

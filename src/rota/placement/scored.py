@@ -20,6 +20,7 @@ from rota.core.allocation import Allocation
 from rota.core.errors import OptionError
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
+from rota.core.registry import check_file
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Placement
 from rota.placement.choices import Choice, enough, fewest_nodes
@@ -306,6 +307,7 @@ def read_order(file: str) -> list[str]:
     """Names of nodes by rank, from a CSV file with a column `node`; none without a file."""
     if not file:
         return []
+    check_file(file)
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

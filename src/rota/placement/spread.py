@@ -7,6 +7,7 @@ for those that talk a lot.
 """
 
 from rota.core.jobs import Job, Shape
+from rota.core.sums import ordered_sum
 from rota.placement.base import Placement, Room
 from rota.placement.choices import Choice, best_node, enough
 
@@ -24,7 +25,7 @@ class Spread(Placement):
             best = best_node(need, range(len(offers)), offers, lambda p: -room.left(p))
             return None if best < 0 else [(best, need)]
         for positions in self.kinds:
-            if sum(offers[p] for p in positions) >= shape.gpus:
+            if ordered_sum(offers[p] for p in positions) >= shape.gpus:
                 order = sorted(positions, key=lambda p: (-offers[p], p))
                 return _dealt(int(shape.gpus), [(p, int(offers[p])) for p in order])
         return None

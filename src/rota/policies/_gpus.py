@@ -24,6 +24,7 @@ from rota.core.sharing import (
     memory_needed,
     parts_of,
 )
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 
@@ -54,7 +55,7 @@ class SharedGpu:
     @property
     def compute(self) -> float:
         """GPUs that its jobs hold of it together; above 1 if it is over-committed."""
-        return sum(part.gpus for part in self.parts.values())
+        return ordered_sum(part.gpus for part in self.parts.values())
 
     @property
     def memory_gib(self) -> float:
@@ -72,7 +73,12 @@ class SharedGpus:
     CPUs, memory and other kinds of the nodes are kept, too.
     """
 
-    def __init__(self, topology: Topology, jobs: Iterable[Job] = ()) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        jobs: Iterable[Job] = (),
+        spent: Mapping[tuple[int, str], float] | None = None,
+    ) -> None:
         vertices = topology.vertices
         self._nodes = {node.id: node for node in topology.nodes}
         self._gpus: dict[int, SharedGpu] = {}
@@ -91,6 +97,8 @@ class SharedGpus:
                 self._left[node.id, kind] = amount
             for device in self._devices[node.id]:
                 self._gpus[device] = SharedGpu(vertices[device], node)
+        for (vertex, kind), amount in (spent or {}).items():
+            self._take(vertex, kind, amount)
         for job in jobs:
             self.add(job, job.allocation)
 
@@ -132,10 +140,13 @@ class SharedGpus:
             else:
                 self._gpus[vertex].parts.pop(job.index, None)
         for vertex, kind, amount in allocation.extra:
-            if kind in self._supply:
-                self._supply[kind] += sign * amount
-            elif (vertex, kind) in self._left:
-                self._left[vertex, kind] += sign * amount
+            self._take(vertex, kind, -sign * amount)
+
+    def _take(self, vertex: int, kind: str, amount: float) -> None:
+        if kind in self._supply:
+            self._supply[kind] -= amount
+        elif (vertex, kind) in self._left:
+            self._left[vertex, kind] -= amount
 
     def holds(self, allocation: Allocation) -> bool:
         """Have its nodes room for what it takes besides GPUs?"""
@@ -308,7 +319,7 @@ class GpuSharingPolicy(DecidePolicy[P]):
     def decide(self, view: View) -> Plan:
         """Who runs goes on; who waits is placed if there is room."""
         plan = view.plan(ExplicitPlan)
-        gpus = SharedGpus(view.topology)
+        gpus = SharedGpus(view.topology, spent=view.spent)
         placed: dict[int, tuple[Job, Allocation]] = {}
         for job in view.running:
             placed[job.index] = (job, job.allocation)

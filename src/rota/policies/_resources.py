@@ -1,6 +1,7 @@
 """Amounts of all kinds of resources, for the policies that weigh them against each other."""
 
 from rota.core.jobs import Shape
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 
 Amounts = tuple[float, float, float]
@@ -12,8 +13,8 @@ def capacity(view: View) -> Amounts:
     nodes = [node for node in view.topology.nodes if node.up]
     return (
         view.up_gpus,
-        sum(node.cpus for node in nodes),
-        sum(node.mem_gib for node in nodes),
+        ordered_sum(node.cpus for node in nodes),
+        ordered_sum(node.mem_gib for node in nodes),
     )
 
 

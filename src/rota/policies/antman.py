@@ -91,7 +91,7 @@ class Antman(DecidePolicy[AntmanParams]):
     def decide(self, view: View) -> Plan:
         """Guaranteed jobs first, as if there were no others; then the others beside them."""
         plan = view.plan(ExplicitPlan)
-        gpus = SharedGpus(view.topology)
+        gpus = SharedGpus(view.topology, spent=view.spent)
         placed: Placings = {}
         guaranteed = {
             job.index: job

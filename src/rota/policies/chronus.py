@@ -28,6 +28,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies._sizes import open_gpus
 from rota.solvers.leases import LeaseNeed, pack_leases, share_leases
@@ -137,7 +138,7 @@ class Chronus(DecidePolicy[ChronusPolicyParams]):
 
     def _promised(self, job: Job, turn: "LeaseTurn") -> bool:
         """Find leases for one more job: from the next one on, or with the present one."""
-        held = sum(turn.share(turn.jobs[index]) for index in self.state.holders)
+        held = ordered_sum(turn.share(turn.jobs[index]) for index in self.state.holders)
         at_once = held + turn.share(job) <= turn.gpus
         for holders in [(), (job.index,)] if at_once else [()]:
             found = self._beside(job, turn, [*self.state.holders, *holders])

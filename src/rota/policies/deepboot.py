@@ -23,6 +23,7 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies._sizes import give, open_gpus, sizes_of
 from rota.policies.lyra import GrowthChoice, knapsack
@@ -108,13 +109,13 @@ class DeepBoot(DecidePolicy[DeepBootPolicyParams]):
     def _shrunk(self, training: Sequence[Job], gpus: float) -> list[tuple[Job, float]]:
         """As they are, without what requests need: the least loss of speed for a GPU first."""
         held = {job.index: job.allocation.gpus if job.running else 0.0 for job in training}
-        while sum(held.values()) > gpus:
+        while ordered_sum(held.values()) > gpus:
             holders = [job for job in training if held[job.index]]
             job = min(holders, key=lambda job: (_loss(job, held[job.index]), job.index))
             held[job.index] = _smaller(job, held[job.index])
         for job in training:
             least = sizes_of(job, gpus)[:1]
-            if least and not job.running and sum(held.values()) + least[0] <= gpus:
+            if least and not job.running and ordered_sum(held.values()) + least[0] <= gpus:
                 held[job.index] = least[0]
         return [(job, held[job.index]) for job in training]
 

@@ -22,6 +22,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies._sizes import give_as_buddies, open_gpus, sizes_of
 
@@ -260,7 +261,7 @@ class ElasticFlow(DecidePolicy[ElasticFlowPolicyParams]):
             )
             for index in ladders
         }
-        left = gpus - sum(held.values())
+        left = gpus - ordered_sum(held.values())
         order = sorted(ladders.values(), key=_by_deadline)
         while left > 0:
             best, least = None, (True, INF)

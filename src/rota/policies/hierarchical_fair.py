@@ -23,14 +23,15 @@ have no shares of their own (make them queues); Slurm's other factors (age, size
 service) are left to the inner policy and to priorities.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import log2
 from operator import sub
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies.tenancy.policy import COMMON, Seconds, TenantParams, TenantPolicy
 from rota.policies.tenancy.queues import Queues
@@ -40,6 +41,8 @@ from rota.policies.tenancy.victims import Claim
 WEEK_S = 7 * 86400.0
 PRESENT = 0.02  # what the present counts beside the past; much more would favour small weights
 IDLERS = Claim(INF)  # opportunistic jobs only
+Pair: TypeAlias = tuple[Branch, Branch, float]
+"""Two below the same branch, and how much more the first has for its weight."""
 SOON_S = 1.0  # no earlier wake because the past fades
 
 
@@ -67,7 +70,7 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         super().__init__(params)
         # 0: nobody can claim more by waiting
         self._fades_s = float(self.chosen["half_life_s"]) if self.chosen["reclaim"] else 0.0
-        self._unequal: list[tuple[Branch, Branch]] = []
+        self._unequal: list[Pair] = []
         self._unequal_at: tuple[Tenancy | None, int] = (None, 0)  # when these were found
 
     def prepare(self, queues: Queues, view: View) -> None:
@@ -78,8 +81,8 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         """Fair shares, and for all with the same parent their ranks by what they have had."""
         found: list[float] = []
         for above in queues.tenancy.upwards():
-            there = [branch for branch in above.children if branch.jobs]
-            had = [self.standing(branch) for branch in there]
+            there = above.populated()
+            had = [(PRESENT * b.used + b.average) / b.tenant.weight for b in there]  # `standing`
             ranks = dict(zip(sorted(had), range(len(had)), strict=True))
             found += [branch.entitled for branch in there]
             found += map(ranks.__getitem__, had)
@@ -93,15 +96,11 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         """By what it has had."""
         return (self.standing(branch),)
 
-    def owed(self, branch: Branch) -> float:
-        """Its quota, or its fair share if that is more."""
-        return max(branch.quota, branch.entitled)
-
     def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim:
         """Quotas first; a fair share only from those who have had more, and not from quotas."""
         if branch.within(gpus):
             return Claim(other.quota)
-        owed = self.owed(other)
+        owed = other.owed
         if other.firm > owed + SLACK and self.standing(branch) < self.standing(other):
             return Claim(owed, other.quota)
         return IDLERS
@@ -114,35 +113,43 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         tenancy = queues.tenancy
         if self._unequal_at != (tenancy, tenancy.revision):
             self._unequal_at = (tenancy, tenancy.revision)
-            self._unequal = list(unequal(tenancy))
+            self._unequal = unequal(tenancy)
         soonest_s = INF
-        for one, other in self._unequal:
-            soonest_s = min(soonest_s, crossing_s(one, other, half_life_s))
+        for one, other, ahead in self._unequal:
+            past = one.average / one.tenant.weight - other.average / other.tenant.weight
+            soonest_s = min(soonest_s, crossing_s(ahead, past, half_life_s))
         return view.now_s + max(soonest_s, SOON_S)
 
 
-def unequal(tenancy: Tenancy) -> Iterator[tuple[Branch, Branch]]:
-    """Pairs: one below its fair share, one above its own from which it may claim some day."""
-    for above in tenancy.upwards():
-        below: list[Branch] = []
-        over: list[Branch] = []
-        for branch in above.children:
-            firm, share = branch.firm, branch.entitled
-            if firm + SLACK < share:
-                below.append(branch)
-            elif firm > share + SLACK and firm > branch.quota + SLACK:
-                over.append(branch)
-        yield from product(below, over)
+def unequal(tenancy: Tenancy) -> list[Pair]:
+    """Who is below its fair share, who above its own, and may be claimed from by the first one day.
 
-
-def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
-    """In how long the first will have had less for its weight than the second; inf: never.
-
-    If both go on as now, what they have had differs from what they have by an amount that halves
-    with every half-life.
+    That is, the first has less for its weight (by this), and so will have had less.
     """
-    ahead = one.used / one.tenant.weight - other.used / other.tenant.weight
-    past = one.average / one.tenant.weight - other.average / other.tenant.weight
+    found: list[Pair] = []
+    for above in tenancy.upwards():
+        there = above.populated()
+        over = [
+            branch
+            for branch in there
+            if branch.firm > branch.entitled + SLACK and branch.firm > branch.quota + SLACK
+        ]
+        if not over:
+            continue
+        below = [branch for branch in there if branch.firm + SLACK < branch.entitled]
+        for one, other in product(below, over):
+            ahead = one.used / one.tenant.weight - other.used / other.tenant.weight
+            if ahead < 0:
+                found.append((one, other, ahead))
+    return found
+
+
+def crossing_s(ahead: float, past: float, half_life_s: float) -> float:
+    """In how long one will have had less for its weight than another; inf: never.
+
+    If both go on as now, what they have had differs (by `past`, now) from what they have (by
+    `ahead`) by an amount that halves with every half-life.
+    """
     if ahead >= 0 or past + PRESENT * ahead <= 0:
         return INF  # never, or it has had less already
     left = -(1.0 + PRESENT) * ahead / (past - ahead)
@@ -150,7 +157,7 @@ def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
 
 
 def entitle(tenancy: Tenancy, up_gpus: float) -> None:
-    """Set `entitled` of all branches.
+    """Set `entitled` of all branches, and what they are owed: their quota, or that if it is more.
 
     At every level each gets its quota or, if that is less, what it can use; the rest goes by weight
     to those that can use more. How much more than its share somebody could use makes no difference.
@@ -167,38 +174,42 @@ def _as_before(leaf: Branch) -> bool:
     wanted = _wanted(leaf)
     if wanted == leaf.wanted:
         return True
-    share = max(leaf.entitled, leaf.quota) + SLACK
+    share = leaf.owed + SLACK
     return share < wanted and share < leaf.wanted and len(leaf.path) == 1
 
 
 def _divide(above: Branch, gpus: float) -> None:
-    there: list[Branch] = []
-    wanted: list[float] = []
-    shares: list[float] = []
-    for branch in above.children:
-        if branch.jobs:
-            most = branch.wanted = _wanted(branch)
-            there.append(branch)
-            wanted.append(most)
-            shares.append(min(branch.quota, most))
-        else:
+    for branch in above.departed:
+        if not branch.jobs:
             branch.entitled = branch.wanted = 0.0
-    promised = sum(shares)
+            branch.owed = branch.quota
+    above.departed.clear()
+    there = above.populated()
+    wanted = [_wanted(branch) for branch in there]
+    shares = [min(most, branch.quota) for branch, most in zip(there, wanted, strict=True)]
+    promised = ordered_sum(shares)
     if promised > gpus:
         shares = [share * gpus / promised for share in shares]
     else:
         weights = [branch.tenant.weight for branch in there]
         shares = pour(gpus - promised, weights, shares, wanted)
-    for branch, share in zip(there, shares, strict=True):
+    for branch, share, most in zip(there, shares, wanted, strict=True):
+        branch.wanted = most
         branch.entitled = share
+        branch.owed = max(branch.quota, share)
         if branch.children:
             _divide(branch, share)
 
 
 def _wanted(branch: Branch) -> float:
     """What guaranteed jobs of a branch have and ask for, as far as it may be had."""
-    asked = sum(map(_wanted, branch.children)) if branch.children else branch.firm + branch.asked
-    return min(branch.tenant.limit, asked)
+    asked = (
+        ordered_sum(map(_wanted, branch.children))
+        if branch.children
+        else branch.firm + branch.asked
+    )
+    limit = branch.tenant.limit
+    return min(limit, asked)
 
 
 def pour(
@@ -208,7 +219,7 @@ def pour(
     found = list(have)
     order = [(lacks / weights[i], i) for i, lacks in enumerate(map(sub, most, have)) if lacks > 0]
     order.sort()
-    total = sum(weights[i] for _, i in order)
+    total = ordered_sum([weights[i] for _, i in order])
     for _, i in order:
         part = min(amount * weights[i] / total if total else INF, most[i] - have[i])
         found[i] += part

@@ -32,6 +32,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import PairingPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.models.colocation import Colocation, KindProfile, load_colocation
 from rota.models.interpretable import AdditiveDurations, LabelTree, traits_of
@@ -184,7 +185,9 @@ class Lucid(DecidePolicy[LucidPolicyParams]):
     def _profile(self, jobs: Sequence[Job], view: View, plan: PairingPlan) -> None:
         """The smallest first, as many at a time as the profiler has GPUs."""
         profiling = self.state.profiling
-        free = self.params.profile_gpus - sum(view.active[index].gpus for index in profiling)
+        free = self.params.profile_gpus - ordered_sum(
+            view.active[index].gpus for index in profiling
+        )
         for job in sorted(jobs, key=lambda job: job.gpus):
             if job.gpus > free or not plan.place(job):
                 break

@@ -22,6 +22,7 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import ClosingPlan, Plan
 from rota.core.policy import DecidePolicy, Params
+from rota.core.sums import ordered_sum
 from rota.core.topology import Vertex
 from rota.core.view import View
 from rota.policies._sizes import give, open_gpus, sizes_of
@@ -119,7 +120,7 @@ class Lyra(DecidePolicy[LyraParams]):
                 not running[index].size_within(running[index].allocation.gpus - amount)
                 for index, amount in on[node.id].items()
             )
-            return (stopped, sum(on[node.id].values()), -node.id)
+            return (stopped, ordered_sum(on[node.id].values()), -node.id)
 
         return sorted(lent, key=harm)[:excess]
 

@@ -356,6 +356,8 @@ class PolluxPolicy(DecidePolicy[PolluxPolicyParams]):
 
     def _place(self, plan: Plan, job: Job, size: float) -> bool:
         """With so many GPUs, or as many as there is room for."""
+        if not job.gpus:
+            return plan.place(job)
         while size and not plan.place(job, gpus=size):
             size = job.size_within(size - 1) if size > 1 else 0
         if size and size != job.held_gpus:

@@ -18,6 +18,7 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.sharing import OVERCOMMITS
+from rota.core.sums import ordered_sum
 from rota.policies._gpus import (
     GpuSharingPolicy,
     SharedGpu,
@@ -62,7 +63,7 @@ class Pooled(GpuSharingPolicy[PooledParams]):
                 free.setdefault(node.gpu_type, []).extend(fine)
         for some in free.values():
             if len(some) >= gpus_needed(job):
-                some.sort(key=lambda gpu: (-sum(map(self.rank, gpus.on(gpu.node))), gpu.id))
+                some.sort(key=lambda gpu: (-ordered_sum(map(self.rank, gpus.on(gpu.node))), gpu.id))
                 return _elsewhere(job, some[: gpus_needed(job)], gpus)
         return None
 

@@ -37,6 +37,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import LocalityPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.models.goodput import (
     BatchLimits,
@@ -309,7 +310,7 @@ class Beliefs:
         told = self._job.learning
         names = ("init_batch", "max_batch", "min_local_batch", "max_local_batch")
         gradients = Gradients(told.get("grad_sqr"), told.get("grad_var"))
-        if sum(gradients) <= 0 or not all(told.get(name) > 0 for name in names):
+        if ordered_sum(gradients) <= 0 or not all(told.get(name) > 0 for name in names):
             batch, sizes = told.get("batch", 1.0), range(1, most + 1)
             near = [gpus * batch / step_s(theta, 1, gpus, batch) for gpus in sizes]
             return near, [gpus * batch / step_s(theta, 2, gpus, batch) for gpus in sizes]

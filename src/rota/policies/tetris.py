@@ -26,6 +26,7 @@ from rota.core.jobs import Job, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import IncrementalPolicy, Params
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies._resources import Amounts, capacity, shares
 
@@ -132,7 +133,7 @@ class Tetris(IncrementalPolicy[TetrisParams]):
         aligned = work = 0.0
         for kind in waiting:
             aligned += len(kind.queue) * _dot(kind.wants, free)
-            work += kind.remaining_s * sum(kind.wants)
+            work += kind.remaining_s * ordered_sum(kind.wants)
         return self.params.epsilon * aligned / work if work else 0.0
 
 
@@ -197,7 +198,7 @@ class KindCursor:
     def score(self, free: Amounts, scale: float) -> tuple[float, int]:
         """Of equal demands the least work has the best score."""
         wants = self.kind.wants
-        penalty = scale * (self.remaining_s * sum(wants)) if scale else 0.0
+        penalty = scale * (self.remaining_s * ordered_sum(wants)) if scale else 0.0
         return (_dot(wants, free) - penalty, -self.job.index)
 
 

@@ -37,6 +37,7 @@ from rota.core.plan import DisplacingPlan, EligibilityPlan, LocalityPlan, Plan, 
 from rota.core.policy import IncrementalPolicy, Params
 from rota.core.reasons import Reason
 from rota.core.state import State, from_rows
+from rota.core.sums import ordered_sum
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import View
@@ -241,7 +242,7 @@ def _shares(view: View, present: Iterable[str]) -> dict[str, float]:
         return {name: tenant.quota for name, tenant in declared.items()}
     names = dict.fromkeys((*declared, *present))
     weights = {name: view.tenants.get(name).weight for name in names}
-    total = sum(weights.values())
+    total = ordered_sum(weights.values())
     return {name: view.up_gpus * weight / total for name, weight in weights.items()}
 
 
@@ -447,13 +448,13 @@ class YarnDecision:
 
     def _find_borrowed(self) -> None:
         """If anybody within its share could take it back."""
-        needs = [c.needs for c in self._waiting if c.allows(c.needs, borrowing=False)]
+        needs = [c.needs for c in self._waiting if c.used + c.needs <= c.own + EPSILON]
         if not needs:
             return
         clusters = self._clusters
-        if min(needs) <= self._most(sum([cluster.lent for cluster in clusters])):
-            borrowed = (job for cluster in clusters for job in cluster.borrowed())
-            self._borrowed = sorted(borrowed, key=lambda job: (job.start_s, job.index))
+        if min(needs) <= self._most(ordered_sum([cluster.lent for cluster in clusters])):
+            borrowed = [job for cluster in clusters for job in cluster.borrowed()]
+            self._borrowed = sorted(borrowed, key=_begun)
 
     def _most(self, lent: float) -> float:
         """No job that asks for more than this can start, if so many GPUs are taken back."""
@@ -464,11 +465,13 @@ class YarnDecision:
     def _serve(self, *, borrowing: bool) -> None:
         """Start jobs of the VC that has used the least of its share, until none can start."""
         victims = [] if borrowing else self._borrowed[::-1]
-        most = self._most(sum([victim.held_gpus for victim in victims]))
+        most = self._most(ordered_sum([victim.held_gpus for victim in victims]))
         turns = [
             (cluster.rank(), ServedCluster(cluster))
             for cluster in self._waiting
-            if cluster.needs <= most and cluster.allows(cluster.needs, borrowing=borrowing)
+            if cluster.needs <= most
+            and cluster.used + cluster.needs  # as `allows`
+            <= (cluster.ceiling if borrowing else cluster.own) + EPSILON
         ]
         if len(turns) > 1:
             heapify(turns)
@@ -635,3 +638,4 @@ class ServedCluster:
 EVER = (-INF, -1)
 FOREVER = (INF, -1)
 _used = attrgetter("used")
+_begun = attrgetter("start_s", "index")

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rota.core.errors import OptionError
+from rota.core.unfinished import write_whole
 from rota.report import style
 from rota.report.style import short_names
 
@@ -89,11 +90,7 @@ def settle(figure: Figure) -> None:
 def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure; the ending of the name (.svg, .png, .pdf) says how."""
     target = Path(path)
-    content = as_bytes(figure, target.suffix.removeprefix(".").lower())
-    part = target.with_name(target.name + ".part")
-    part.write_bytes(content)
-    part.replace(target)
-    return target
+    return write_whole(target, as_bytes(figure, target.suffix.removeprefix(".").lower()))
 
 
 # --- parts ---------------------------------------------------------------------------------------

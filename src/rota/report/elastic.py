@@ -5,6 +5,7 @@ from html import escape
 
 import numpy as np
 
+from rota.core.sums import ordered_sum
 from rota.core.words import NONE, duration
 from rota.metrics.story import Stories, Story
 from rota.report.source import RunView
@@ -53,12 +54,12 @@ def _table(look: RunView) -> str:
 
 def _row(story: Story) -> str:
     held = [stay.gpus * stay.ran_s for stay in story.stays]
-    ran_s = sum(stay.ran_s for stay in story.stays)
+    ran_s = ordered_sum(stay.ran_s for stay in story.stays)
     resizes = sum(stay.what in ("grown", "shrunk") for stay in story.stays)
     lost_s = story.resizing_s + story.resizing_lost_s
     cells = (
         f"{story.gpus:g}",
-        f"{sum(held) / ran_s:.1f}" if ran_s else NONE,
+        f"{ordered_sum(held) / ran_s:.1f}" if ran_s else NONE,
         _sizes(story),
         f"{resizes}",
         NONE if story.speed is None else f"{story.speed:.2f}",

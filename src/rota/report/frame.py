@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rota.core.errors import OutputError
+from rota.core.unfinished import write_whole
 from rota.core.version import VERSION
 from rota.web import asset, bundle
 
@@ -187,13 +188,10 @@ def scrolling(table: str, label: str) -> str:
 
 def write_whole_page(to: Path, text: str, *, option: str) -> None:
     """Write a page, in one step; a file that is there is replaced. `option`: what names it."""
-    part = to.with_name(to.name + ".part")
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(to)
+        write_whole(to, text)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise OutputError(
             f"{to}: cannot be written ({error.strerror}): name another file with {option}"
         ) from error

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rota.core.errors import RotaError
+from rota.core.sums import ordered_sum
 from rota.metrics.vocabulary import BY_KEY
 from rota.report.data import NO_TENANT
 from rota.report.source import ReportSource, RunView
@@ -173,7 +174,7 @@ def _cell(
     ]
     if not pairs:
         return Measured(None)
-    mean = sum(ours for ours, _ in pairs) / len(pairs)
+    mean = ordered_sum(ours for ours, _ in pairs) / len(pairs)
     if own:
         return Measured(mean)
     once = list(dict.fromkeys(pairs))  # the same numbers again are no new evidence

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import PurePath
 
+from rota.core.sums import ordered_sum
 from rota.core.words import NONE, duration
 from rota.metrics.delay import REASONS
 from rota.metrics.vocabulary import Measure, alike, count, written
@@ -331,7 +332,7 @@ def _delays(comparison: PolicyComparison) -> str:
     shown = [name for name in REASONS if any(row.delay.get(name) for row in comparison.rows)]
     if not shown:
         return "<p>Nobody waited.</p>"
-    most = max(sum(row.delay.values()) for row in comparison.rows)
+    most = max(ordered_sum(row.delay.values()) for row in comparison.rows)
     legend = "".join(
         f'<span><i class="swatch" style="background:{_reason_colour(name)}"></i>{escape(name)}'
         f"</span>"
@@ -344,7 +345,7 @@ def _delays(comparison: PolicyComparison) -> str:
         + "".join(
             f'<td class="number">{duration(row.delay.get(name) or 0.0)}</td>' for name in shown
         )
-        + f'<td class="number">{duration(sum(row.delay.values()))}</td></tr>'
+        + f'<td class="number">{duration(ordered_sum(row.delay.values()))}</td></tr>'
         for row in comparison.rows
     )
     table = (
@@ -371,7 +372,7 @@ def _delay_row(row: PolicyRow, shown: list[str], most: float) -> str:
         for name in shown
         if row.delay.get(name)
     )
-    total = duration(sum(row.delay.values()))
+    total = duration(ordered_sum(row.delay.values()))
     told = ", ".join(f"{name} {duration(row.delay[name])}" for name in shown if row.delay.get(name))
     return (
         f'<div class="stack"><span class="who">{escape(row.policy)}</span><span class="parts" '

@@ -30,10 +30,12 @@ def payload(source: ReportSource) -> dict[str, Any]:
     shares = {look.name: tenant_shares(look.history) for look in source.looks}
     kept = main_tenants(shares.values()) if shares else []
     tables: list[dict[str, Any]] = []
-    looks = [
-        look_data(look, tables) | {"tenants": _tenants(by_tenant(shares[look.name], kept))}
-        for look in source.looks
-    ]
+    looks = []
+    for look in source.looks:
+        drawn = source.pictures.get(look.folder) or picture(look)
+        number = among(tables, drawn["jobs"])
+        tenants = _tenants(by_tenant(shares[look.name], kept))
+        looks.append({**drawn, "jobs": number, "tenants": tenants})
     policies = [row.policy for row in comparison.rows]
     means = {row.policy: row.avg_jct_s for row in comparison.rows}
     return {
@@ -46,15 +48,15 @@ def payload(source: ReportSource) -> dict[str, Any]:
             name: [style.REASON_COLOURS.get(name, ""), style.REASONS_ON_DARK.get(name, "")]
             for name in REASONS
         },
-        "folder": "" if source.folder is None else str(source.folder),
+        "folder": "" if source.shown is None else str(source.shown),
         "kept": kept,
         "jobs": tables,
         "looks": looks,
     }
 
 
-def look_data(look: RunView, tables: list[dict[str, Any]]) -> dict[str, Any]:
-    """One run; its table of jobs is added to the tables, unless it is among them."""
+def picture(look: RunView) -> dict[str, Any]:
+    """What is drawn of one run, whatever it is compared with."""
     history = look.history
     origin_s, until_s = active_range(history)
     return {
@@ -68,7 +70,7 @@ def look_data(look: RunView, tables: list[dict[str, Any]]) -> dict[str, Any]:
         "fragments": _heat(
             lambda bins: fragment_heat(history, look.basis, bins), style.LEAST_SHARE
         ),
-        "jobs": job_table(look.jobs, origin_s, tables),
+        "jobs": job_table(look.jobs, origin_s),
         "fates": fates(look),
         "lanes": lanes_data(history, origin_s),
     }
@@ -115,12 +117,19 @@ def _heat(fold: Callable[[int], pl.DataFrame | None], least: float = 1.0) -> dic
     return {"nodes": names, "bins": bins, "cells": packed({"cell": cells}), "top": top}
 
 
-def job_table(jobs: pl.DataFrame, origin_s: float, tables: list[dict[str, Any]]) -> int:
-    """Where the table of jobs is; policies that ran the same jobs share it."""
+def among(tables: list[dict[str, Any]], table: dict[str, Any]) -> int:
+    """Where a table of jobs is; it is added unless policies that ran the same jobs share it."""
+    if table not in tables:
+        tables.append(table)
+    return tables.index(table)
+
+
+def job_table(jobs: pl.DataFrame, origin_s: float) -> dict[str, Any]:
+    """Which jobs there are."""
     names = jobs["tenant"].fill_null("").replace("", NO_TENANT)
     tenants = names.unique(maintain_order=True).to_list()
     number = {name: i for i, name in enumerate(tenants)}
-    table = {
+    return {
         "ids": jobs["job_id"].to_list(),
         "tenants": tenants,
         "columns": packed(
@@ -132,9 +141,6 @@ def job_table(jobs: pl.DataFrame, origin_s: float, tables: list[dict[str, Any]])
             }
         ),
     }
-    if table not in tables:
-        tables.append(table)
-    return tables.index(table)
 
 
 def fates(look: RunView) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path, PurePath
 
+from rota.core.unfinished import write_whole
 from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, scrolling
 from rota.report.style import COLOURS, log_ticks
 from rota.study.replay.sizing import (
@@ -26,11 +27,7 @@ _SHORTEST_S = 1.0  # the axis is logarithmic
 
 def write_plan_page(answer: PlanAnswer, folder: Path, command: Sequence[str] = ()) -> Path:
     """Write the page into a folder."""
-    page = folder / REPORT
-    part = page.with_name(page.name + ".part")
-    part.write_text(html(answer, command), encoding="utf-8")
-    part.replace(page)
-    return page
+    return write_whole(folder / REPORT, html(answer, command))
 
 
 def html(answer: PlanAnswer, command: Sequence[str] = ()) -> str:

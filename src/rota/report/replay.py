@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from rota.core.unfinished import write_whole
 from rota.core.words import NONE, counted, duration
 from rota.metrics.vocabulary import alike, count, written
 from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
@@ -57,11 +58,7 @@ _LEGEND = (
 
 def write_page(answer: Answer, folder: Path, command: Sequence[str] = ()) -> Path:
     """Write the page into a folder."""
-    page = folder / REPORT
-    part = page.with_name(page.name + ".part")
-    part.write_text(html(answer, command), encoding="utf-8")
-    part.replace(page)
-    return page
+    return write_whole(folder / REPORT, html(answer, command))
 
 
 def html(answer: Answer, command: Sequence[str] = ()) -> str:

@@ -93,12 +93,17 @@ class ReportSource:
         *,
         folder: Path | None = None,
         command: Sequence[str] = (),
+        pictures: Mapping[str, Any] | None = None,
     ) -> None:
         self.comparison = comparison
         self.looks = looks
         self.notes = notes
         self.folder = folder
+        self.shown = folder
+        """How the page calls the folder."""
         self.command = list(command)
+        self.pictures = pictures or {}
+        """What is drawn of runs, by their folders, where it was made before."""
 
     @property
     def single(self) -> bool:
@@ -113,13 +118,20 @@ class ReportSource:
             raise OptionError(f"measure {wrong[0]!r} is not there: use {', '.join(known)}")
         chosen = [known[key] for key in dict.fromkeys(measures)]
         less = msgspec.structs.replace(self.comparison, measures=chosen)
-        return ReportSource(less, self.looks, self.notes, folder=self.folder, command=self.command)
+        return ReportSource(
+            less, self.looks, self.notes, folder=self.folder, command=self.command,
+            pictures=self.pictures,
+        )  # fmt: skip
 
 
-def read_source(folder: Path, comparison: PolicyComparison | None = None) -> ReportSource:
+def read_source(
+    folder: Path,
+    comparison: PolicyComparison | None = None,
+    pictures: Mapping[str, Any] | None = None,
+) -> ReportSource:
     """From a folder that `rota compare` or `rota simulate` made; its comparison may be known."""
     if comparison is not None:
-        return _of_comparison(comparison, folder)
+        return _of_comparison(comparison, folder, pictures)
     if (folder / COMPARE).exists():
         return _of_comparison(read_comparison(folder), folder)
     if not (folder / SUMMARY).exists():
@@ -176,21 +188,25 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
+def look_at(place: Path, policy: str, summary: Mapping[str, Any], folder: str = "") -> RunView:
+    """A run as it was written to a place; an OSError or PolarsError says what is wrong there."""
+    log = pl.read_parquet(place / EVENTS, glob=False)
+    basis, promised = read_basis(place), read_promised(place / JOBS)
+    return RunView(policy, summary, log, folder, basis=basis, promised=promised)
+
+
+def _of_comparison(
+    comparison: PolicyComparison, folder: Path, pictures: Mapping[str, Any] | None = None
+) -> ReportSource:
     notes = list(dict.fromkeys(comparison.notes))
     looks = []
     for row in comparison.rows:
         run = comparison.run_of(row.policy)
         place = _inside(folder, run.folder)
         try:
-            log = pl.read_parquet(place / EVENTS, glob=False)
+            looks.append(look_at(place, row.policy, run.summary, run.folder))
         except (OSError, pl.exceptions.PolarsError):
             notes.append(f"{row.policy}: no pictures, {run.folder}/{EVENTS} cannot be read")
-            continue
-        basis = read_basis(place)
-        promised = read_promised(place / JOBS)
-        look = RunView(row.policy, run.summary, log, run.folder, basis=basis, promised=promised)
-        looks.append(look)
     if len(comparison.seeds) > 1 or len(comparison.windows) > 1:
         first = comparison.runs[0]
         window = "" if first.window is None else f", window {first.window}"
@@ -201,8 +217,9 @@ def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
     notes += [f"{run.policy}: {text}" for run in comparison.runs for text in run.warnings]
     place = _inside(folder, comparison.runs[0].folder)
     return ReportSource(
-        comparison, looks, list(dict.fromkeys(notes)), folder=folder, command=read_command(place)
-    )
+        comparison, looks, list(dict.fromkeys(notes)), folder=folder, command=read_command(place),
+        pictures=pictures,
+    )  # fmt: skip
 
 
 def _runs(comparison: PolicyComparison) -> int:
@@ -222,7 +239,7 @@ def _of_run(folder: Path) -> ReportSource:
     assumptions = summary.get("assumptions") or {}
     policy = str(config.get("policy") or (assumptions.get("policy") or {}).get("name") or "run")
     try:
-        log = pl.read_parquet(folder / EVENTS, glob=False)
+        look = look_at(folder, policy, summary)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{folder / EVENTS}: cannot be read ({error})") from error
     comparison = PolicyComparison(
@@ -239,8 +256,6 @@ def _of_run(folder: Path) -> ReportSource:
         runs=[RunOf(policy, ".", int(config.get("seed") or 0), None, [], summary)],
         notes=[],
     )
-    promised = read_promised(folder / JOBS)
-    look = RunView(policy, summary, log, basis=read_basis(folder), promised=promised)
     return ReportSource(comparison, [look], [], folder=folder, command=read_command(folder))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from rota.core.unfinished import write_whole
 from rota.core.words import counted
 from rota.metrics.vocabulary import BY_KEY, label_of, written
 from rota.report.frame import PageSection, ReportPage, ReportTile, as_typed, folded, scrolling
@@ -31,11 +32,7 @@ _WIDE, _HIGH, _LEFT, _FOOT = 720.0, 260.0, 54.0, 30.0
 
 def write_study_page(page: ReportPage, folder: Path) -> Path:
     """Write a page into a folder, in one step."""
-    target = folder / REPORT
-    part = target.with_name(target.name + ".part")
-    part.write_text(page.html(), encoding="utf-8")
-    part.replace(target)
-    return target
+    return write_whole(folder / REPORT, page.html())
 
 
 def study_page(folder: Path) -> ReportPage | None:

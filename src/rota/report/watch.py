@@ -24,7 +24,7 @@ from rota.report.columns import Times, packed, singles
 from rota.report.data import queue, tenant_shares
 from rota.report.frame import embedded, policy_of, write_whole_page
 from rota.report.lanes import gantt, shown_nodes
-from rota.report.payload import BARS, POINTS, fates, job_table
+from rota.report.payload import BARS, POINTS, among, fates, job_table
 from rota.report.source import ReportSource, RunView, read_source, source_of
 from rota.report.style import main_tenants, natural
 from rota.study.follow import FollowedRun, find_live
@@ -176,7 +176,7 @@ def _run(look: RunView, origin_s: float, tables: list[dict[str, Any]]) -> dict[s
         "policy": look.name,
         "until_s": round(active_range(history)[1] - origin_s, 3),
         "nodes": [{"name": row["node"], "gpus": int(row["gpus"])} for row in rows],
-        "jobs": job_table(look.jobs, origin_s, tables),
+        "jobs": among(tables, job_table(look.jobs, origin_s)),
         "fates": fates(look),
         "bars": packed(
             {

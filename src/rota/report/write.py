@@ -4,15 +4,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from rota.core.errors import OptionError, OutputError, install
+from rota.core.unfinished import write_whole
 from rota.report.data import TIMES, cdf, delays, queue, ratios, tenant_shares, utilisation
 from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.page import html
-from rota.report.source import ReportSource, RunView, read_source
+from rota.report.payload import picture
+from rota.report.source import ReportSource, RunView, look_at, read_source
 from rota.report.study_pages import study_page
 from rota.report.style import DOUBLE_IN
 from rota.study.compare_file import PolicyComparison
@@ -40,6 +42,8 @@ def write_report(
     measures: Sequence[str] = (),
     told: Told | None = None,
     comparison: PolicyComparison | None = None,
+    pictures: Mapping[str, Any] | None = None,
+    target: Path | None = None,
 ) -> Path:
     """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
 
@@ -52,6 +56,8 @@ def write_report(
         measures: Keys like `avg_jct_s`: only these are in the table and in the picture of ratios.
         told: Called before each file is made.
         comparison: What compare.json says, if it is known.
+        pictures: What `draw_run` made of runs, by their folders, if it did.
+        target: What the folder will be called when it is complete, if it is not yet.
 
     Returns:
         Where the page is.
@@ -65,16 +71,22 @@ def write_report(
         if measures:
             raise OptionError(f"{folder}: is no comparison: leave --measures out")
         with _writing(page):
-            _put(study.html(), page)
+            write_whole(page, study.html())
         return page
-    source = read_source(folder, comparison)
+    source = read_source(folder, comparison, pictures)
     if measures:
         source = source.only(measures)
+    source.shown = target or folder
     with _writing(page):
         if formats:
             _write_figures(source, page.parent / FIGURES, formats, told)
-        _put(html(source), page)
+        write_whole(page, html(source))
     return page
+
+
+def draw_run(place: Path, policy: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page draws of one run of a comparison; where it ran is a good place for it."""
+    return picture(look_at(place, policy, summary, place.name))
 
 
 @contextmanager
@@ -87,12 +99,6 @@ def _writing(page: Path) -> Iterator[None]:
         raise OutputError(
             f"{page}: cannot be written ({error.strerror}): name another file with -o"
         ) from error
-
-
-def _put(text: str, page: Path) -> None:
-    part = page.with_name(page.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(page)
 
 
 def figure_files(folder: Path) -> list[str]:

@@ -519,13 +519,15 @@ class AsyncClient(_OnSession):
         And paths of what is no plain file (the first hundred): links, pipes, ...
         """
         found: list[JobFileInfo] = []
+        skipped: dict[str, None] = {}
         while True:
             after = found[-1].path if found else ""
             query = FilesQuery(folder=folder, path=path, after=after)
             page = await self._session.ask(LIST_FILES, query=query, job=job)
             found += page.files
+            skipped |= dict.fromkeys(page.skipped)
             if not page.more or not page.files:
-                return found, page.skipped
+                return found, list(skipped)[:100]
 
     async def read_file(
         self, job: str, path: str, *, folder: Folder = "work"

@@ -325,6 +325,10 @@ class SimCluster:
         found.pop(job.index, None)
         return [found[index] for index in sorted(found)]
 
+    def accepts(self, job: Job, allocation: Allocation) -> bool:  # noqa: ARG002 - whatever they are
+        """Always: they only change rates."""
+        return True
+
     def new_terms(self, job: Job) -> None:
         """It and its neighbours may run at other rates."""
         self._changed.update(self._kept.get(job.index, ()))

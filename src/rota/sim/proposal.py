@@ -2,8 +2,10 @@
 
 import msgspec
 
+from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
+from rota.core.log import Record
 from rota.core.ports import Source
 from rota.engine.loop import Engine
 
@@ -15,6 +17,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     behaviour: Behaviour = Behaviour(INF)  # as if it had been submitted: what its owner says
     instead_of: int | None = None
     index: int | None = None  # its number; None: the next one
+    held: bool = False  # until its owner releases it
 
 
 class OneMore:
@@ -56,6 +59,8 @@ def propose(engine: Engine, proposal: Proposal, *, first_task: int) -> int:
         index = max((number for number in engine.jobs if number < first_task), default=-1) + 1
     name = proposal.spec.id or str(index)
     spec = msgspec.structs.replace(proposal.spec, id=name, submit_s=now_s)
+    if proposal.held:
+        engine.lifecycle.detained.add(index)
     engine.source = OneMore(engine.source, index, spec, proposal.behaviour)
     engine.advance(now_s)
     job = engine.jobs[index]
@@ -64,6 +69,20 @@ def propose(engine: Engine, proposal: Proposal, *, first_task: int) -> int:
             one.truth = Behaviour(INF)
             one.true_work = INF
     return index
+
+
+def refusal(message: str | None) -> InputError:
+    """What somebody is told who asks about a job that would be refused."""
+    return InputError(f"such a job would be refused: it {message or 'cannot run here'}")
+
+
+def refuse_hopeless(engine: Engine, job: Job) -> None:
+    """Raise if a job that was proposed can never run: there is nothing to simulate."""
+    if job.terminal:
+        from rota.core.eventlog import EventLog  # tables: a daemon does without
+
+        rows = EventLog(engine.log.frame()).only(Record.REJECTED)
+        raise refusal(next((row.text for row in rows if row.job == job.index), None))
 
 
 def members(job: Job) -> list[Job]:

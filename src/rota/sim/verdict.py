@@ -17,11 +17,16 @@ from rota.core.events import INF
 from rota.core.jobs import HELD, STOPPING, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
+from rota.core.topology import Vertex
 from rota.core.verdict import Remedy, Verdict
 from rota.core.windows import declared_s
 from rota.core.words import TEXTS, brief
 from rota.engine.executor import on_cluster
+from rota.engine.general import GeneralScheduler
 from rota.engine.loop import Engine
+from rota.engine.priority import PriorityScheduler
+from rota.placement.base import EPSILON
 from rota.sim.foresight import Foreseen, Frozen, is_placed
 from rota.sim.proposal import Proposal
 
@@ -73,34 +78,52 @@ class FreeByNode:
     """GPUs by node: of those that are up and take jobs, and what of them nobody holds."""
 
     def __init__(self, engine: Engine) -> None:
-        topology = engine.view.topology
+        self._topology = topology = engine.view.topology
         self.nodes = [node for node in topology.nodes if node.gpus]
         self.total = {node.id: float(node.gpus) for node in self.nodes}
         self.free = {node.id: float(node.gpus) if node.open else 0.0 for node in self.nodes}
-        self.pooled = 0.0  # held, nobody knows where
+        self._held = dict.fromkeys((pool.id for pool in topology.pools), 0.0)  # nobody knows where
+        scheduler = engine.scheduler
+        self._pooled = (
+            isinstance(scheduler, PriorityScheduler | GeneralScheduler)
+            and not scheduler.placement.names_nodes
+        )
         for job in engine.view.active.values():
             if on_cluster(job) or job.phase == STOPPING:
                 for vertex, amount in job.allocation.slices:
                     node = topology.vertices[vertex].node
                     if node in self.free:
                         self.free[node] = max(0.0, self.free[node] - amount)
-                    else:
-                        self.pooled += amount
+                    elif vertex in self._held:
+                        self._held[vertex] += amount
 
     def of(self, request: Request) -> "tuple[float, float, float]":
         """On nodes that it accepts: free, the most on one node, and all that there are."""
-        free = [
-            (self.free[node.id], self.total[node.id])
+        mem_gib = max((group.gpu_mem_gib for group in request.groups if group.gpus), default=0.0)
+        nodes = [
+            node
             for node in self.nodes
             if (not request.gpu_types or node.gpu_type in request.gpu_types)
             and all(label in node.labels for label in request.labels)
+            and (not mem_gib or mem_gib <= self._memory_of(node) + EPSILON)
         ]
-        all_free = max(0.0, sum(amount for amount, _ in free) - self.pooled)
+        free = [self.free[node.id] for node in nodes]
+        pools = {self._topology.pool_of(node).id for node in nodes}
+        all_free = max(
+            0.0, ordered_sum(free) - ordered_sum(self._held[pool] for pool in sorted(pools))
+        )
         return (
             all_free,
-            min(all_free, max((amount for amount, _ in free), default=0.0)),
-            sum(total for _, total in free),
+            min(all_free, max(free, default=0.0)),
+            ordered_sum(self.total[node.id] for node in nodes),
         )
+
+    def _memory_of(self, node: Vertex) -> float:
+        """Of each GPU; of a pool nobody knows which GPUs a job would get: that of the smallest."""
+        if not self._pooled:
+            return node.gpu_mem_gib
+        pool_of = self._topology.pool_of
+        return min(n.gpu_mem_gib for n in self.nodes if pool_of(n) is pool_of(node))
 
 
 def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> list[str]:
@@ -111,7 +134,7 @@ def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> lis
     free, on_one, there = counts.of(request)
     asked = job.shape.describe()
     kind = f" of its kind ({asked.partition(' GPU')[2].lstrip('s').strip(' ,')})"
-    special = bool(request.gpu_types or request.labels)
+    special = bool(request.gpu_types or request.labels or job.shape.gpu_mem_gib)
     told = []
     if reason == Reason.CAPACITY.label or (reason == Reason.CONSTRAINT.label and not special):
         told.append(f"{everywhere[0]:g} of {everywhere[2]:g} GPUs are free, it asks for {asked}")
@@ -140,7 +163,7 @@ def evidence(engine: Engine, job: Job, reason: str, ahead: Sequence[Job]) -> lis
             for kind, left in lacking.items()
         ] + told
     if ahead and reason in (Reason.ORDER.label, Reason.CAPACITY.label):
-        gpus = sum(other.gpus for other in ahead)
+        gpus = ordered_sum(other.gpus for other in ahead)
         first = ", ".join(f"{other.id} ({other.gpus:g})" for other in ahead[:FEW])
         more = ", ..." if len(ahead) > FEW else ""
         told.append(f"served first, with {gpus:g} GPUs in all: {first}{more}")
@@ -173,7 +196,7 @@ def _quota(engine: Engine, job: Job) -> list[str]:
             for each in engine.view.tenants
             if tenant.name in [above.name for above in engine.view.tenants.path(each.name)]
         } | {tenant.name}
-        held = sum(
+        held = ordered_sum(
             one.held_gpus
             for one in engine.view.active.values()
             if on_cluster(one) and one.tenant in below
@@ -207,7 +230,7 @@ def smaller(request: Request) -> Iterator[tuple[float, Request]]:
         return
     group = request.groups[place]
     step = -(-group.count // MOST_SIZES)
-    rest = sum(other.count * other.gpus for other in request.groups if other is not group)
+    rest = ordered_sum(other.count * other.gpus for other in request.groups if other is not group)
     for count in range(group.count - step, 0, -step):
         fewer = msgspec.structs.replace(group, count=count, min_count=0, max_count=0)
         groups = (*request.groups[:place], fewer, *request.groups[place + 1 :])
@@ -352,7 +375,8 @@ def judge(
         and reason == Reason.ADMISSION.label
         and job.index in (engine.lifecycle.detained)
     ):
-        remedies = [Remedy(kind="release", text=f"release it: `rota release {job.id}`")]
+        text = "leave out `hold`" if asked.held else f"release it: `rota release {job.id}`"
+        remedies = [Remedy(kind="release", text=text)]
     elif reason not in (Reason.BACKOFF.label, Reason.ARRAY.label):  # no change ends these
         remedies = Remedies(frozen, asked, engine).find()
     if not remedies or remedies[0].kind == "after":

@@ -35,7 +35,7 @@ from rota.study.output import write_run
 from rota.study.pool import each, report
 from rota.study.run import RunResult, simulate
 from rota.study.statistics import LEVEL
-from rota.study.workloads import is_drawn, jobs_of, load_again
+from rota.study.workloads import draw_ahead, is_drawn, jobs_of, load_again
 
 REPORT = "report.html"
 LONGEST_LABEL = 80
@@ -48,8 +48,23 @@ Told = Callable[[float, int], object]
 """Called with (finished runs, with the parts of those in progress; runs in all)."""
 
 
+Draw = Callable[[Path, str, Mapping[str, Any]], Any]
+"""Called where a run was made with its folder, policy and summary; gives what can be sent."""
+
+
+class Pictures:
+    """What a page shows of the first run of every policy, drawn where it ran, by its folder."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.of: dict[str, Any] = {}
+
+
 class CompareTask(msgspec.Struct, frozen=True):
-    """One run to do. `keep`: its jobs are wanted, not only its summary; `draw`: and resampled."""
+    """One run to do. `keep`: its jobs are wanted, not only its summary; `draw`: and resampled.
+
+    `picture`: draws it, see `Pictures`.
+    """
 
     label: str
     config: RunConfig
@@ -57,6 +72,7 @@ class CompareTask(msgspec.Struct, frozen=True):
     command: Sequence[str]
     keep: bool
     draw: bool
+    picture: Draw | None = None
 
 
 class CompareOutcome(msgspec.Struct, frozen=True):
@@ -70,9 +86,10 @@ class CompareOutcome(msgspec.Struct, frozen=True):
     jobs: dict[str, Any]
     schedule: str
     drawn: dict[str, Any]
+    picture: Any = None
 
 
-def compare(
+def compare(  # noqa: PLR0913 - what a comparison may be asked
     config: RunConfig,
     policies: Sequence[str],
     folder: Path,
@@ -82,6 +99,7 @@ def compare(
     workers: int | None = 1,
     command: Sequence[str] = (),
     told: Told | None = None,
+    pictures: Pictures | None = None,
 ) -> PolicyComparison:
     """Run every policy in every replication; writes a folder per run, and compare.json.
 
@@ -96,10 +114,18 @@ def compare(
         workers: Processes to run in; 1: in this one; None: as many as there are cores.
         command: The command line, for the manifests.
         told: Called from time to time.
+        pictures: Receives what it draws of the runs.
     """
     tasks = _plan(config, policies, folder, command, repeat=repeat, windows=windows)
+    if pictures is not None:
+        tasks = [
+            msgspec.structs.replace(task, picture=pictures.draw) if task.keep else task
+            for task in tasks
+        ]
     _check(config, policies)
     outcomes = dict(_run(tasks, workers, told))
+    if pictures is not None:
+        pictures.of |= {tasks[i].label: outcomes[i].picture for i in outcomes if tasks[i].keep}
     ordered = sorted(range(len(tasks)), key=lambda i: policies.index(tasks[i].config.policy))
     comparison = _conclude(
         config, policies, [tasks[i] for i in ordered], [outcomes[i] for i in ordered]
@@ -187,6 +213,7 @@ def _run(
     tasks: Sequence[CompareTask], workers: int | None, told: Told | None
 ) -> Iterator[tuple[int, CompareOutcome]]:
     done = None if told is None else lambda runs: told(runs, len(tasks))
+    draw_ahead(task.config for task in tasks)
     with closing(each(_one, tasks, workers, told=done)) as found:
         for number, outcome in found:
             if isinstance(outcome, Exception):
@@ -212,7 +239,10 @@ def _one(task: CompareTask) -> CompareOutcome:
     summary = write_run(result, task.folder, task.command)
     jobs = _jobs(result) if task.keep else {}
     drawn = draw(jobs) if task.draw else {}
-    return CompareOutcome(summary, result.warnings, jobs, _schedule(result), drawn)
+    picture = None
+    if task.picture is not None:
+        picture = task.picture(task.folder, task.config.policy, summary)
+    return CompareOutcome(summary, result.warnings, jobs, _schedule(result), drawn, picture)
 
 
 def _schedule(result: RunResult) -> str:

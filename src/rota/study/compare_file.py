@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.core.errors import InputError
+from rota.core.unfinished import write_whole
 from rota.metrics.vocabulary import Measure
 from rota.study.output import dump
 
@@ -109,10 +110,8 @@ class PolicyComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_comparison(comparison: PolicyComparison, folder: Path) -> None:
-    """Write compare.json (to a temporary file first)."""
-    part = folder / f"{COMPARE}.part"
-    part.write_text(dump(msgspec.to_builtins(comparison)), encoding="utf-8")
-    part.replace(folder / COMPARE)
+    """Write compare.json, in one step."""
+    write_whole(folder / COMPARE, dump(msgspec.to_builtins(comparison)))
 
 
 def read_comparison(folder: Path) -> PolicyComparison:

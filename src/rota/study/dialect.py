@@ -101,6 +101,16 @@ class Dialect(ABC):
                 f"not {given!r}: leave --placement out{instead}, or leave --like out"
             )
 
+    def plain_policy(
+        self, text: str, placement: str | None, topology: Topology, *, instead: str = ""
+    ) -> str:
+        """Its policy, where none has options; refuses other placements and several GPU types."""
+        name, options = self.policy(text)
+        self.parameters(name, Params, options)
+        require_one_type(topology, self.name)
+        self.require_own_placement(placement, instead)
+        return name
+
     def parameters(self, name: str, params_type: type[P], options: Mapping[str, str]) -> P:
         """Typed parameters of one of its policies."""
         params: P = parse_params(f"dialect {self.name!r}, policy {name!r}", params_type, options)

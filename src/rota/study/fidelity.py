@@ -29,6 +29,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.eventlog import Floats
+from rota.core.sums import ordered_sum
 from rota.core.words import duration
 
 Verdict = Literal["close", "rough", "far"]
@@ -215,7 +216,7 @@ def compare_waits(
         (group.wasserstein_s, group.jobs) for group in parts_of if group.wasserstein_s is not None
     ]
     jobs = sum(many for _, many in distances)
-    distance_s = sum(far * many for far, many in distances) / jobs if jobs else None
+    distance_s = ordered_sum(far * many for far, many in distances) / jobs if jobs else None
     verdict = _judged(groups, distance_s)
     return Fidelity(policy, tuple(groups), distance_s, verdict, refusal, open_ended)
 

@@ -36,7 +36,7 @@ from rota.sim.foresight import (
     started_s,
     starts,
 )
-from rota.sim.proposal import Proposal, members, propose
+from rota.sim.proposal import Proposal, members, propose, refuse_hopeless
 from rota.sim.verdict import judge
 from rota.study.build import build
 from rota.study.config import RunConfig
@@ -257,6 +257,7 @@ def _foreseen_new(
 ) -> Outlook:
     engine = oracle.thaw(None, proposal)
     job = oracle.newest(engine)
+    refuse_hopeless(engine, job)
     found = foresee(
         oracle, oracle.durations(), job.index, again=False, runs=runs, seed=seed, told=told,
         proposal=proposal,
@@ -295,6 +296,7 @@ def why(
         given = proposal = oracle.proposal(job)
         engine = oracle.thaw(None, proposal)
         asked = oracle.newest(engine)
+        refuse_hopeless(engine, asked)
         state = "not submitted"
     else:
         engine, proposal = oracle.thaw(), None

@@ -21,6 +21,7 @@ import msgspec
 
 from rota.core.errors import InputError, OutputError
 from rota.core.hints import Hints, StepTime
+from rota.core.unfinished import write_whole
 
 PLACE = "{n}"
 MOST = 9  # GPUs of one node: a digit in the profile
@@ -139,10 +140,7 @@ def write_pairs(found: PairMeasures, file: Path, *, gpus: int, gpu_type: str, fo
     for (one, other), speeds in found.pairs.items():
         jobs[kind[one]][kind[other]] = list(speeds)
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_bytes(msgspec.json.format(msgspec.json.encode({gpu_type: jobs}), indent=2))
-    part.replace(file)
-    return file
+    return write_whole(file, msgspec.json.format(msgspec.json.encode({gpu_type: jobs}), indent=2))
 
 
 def _one(

@@ -26,7 +26,7 @@ from rota.study.output import dump
 from rota.study.pool import each, report
 from rota.study.run import simulate
 from rota.study.statistics import ratio_interval
-from rota.study.workloads import is_generated, jobs_of, load_again
+from rota.study.workloads import draw_ahead, is_generated, jobs_of, load_again
 
 CURVE, TABLE, PICTURE, PAGE = "curve.csv", "robust.json", "curve.svg", "report.html"
 FILES = (CURVE, TABLE, PICTURE, PAGE)
@@ -255,6 +255,7 @@ def trace_curves(  # noqa: PLR0913 - the options of a study
     ]
     outcomes: dict[tuple[str, int, int], LevelOutcome] = {}
     done = None if told is None else lambda count: told(count, len(runs))
+    draw_ahead(runs)
     with closing(each(_one, runs, workers, told=done)) as results:
         for number, found in results:
             policy, i, _ = cells[number]

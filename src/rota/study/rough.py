@@ -21,6 +21,7 @@ import msgspec
 
 from rota.core.errors import OptionError
 from rota.core.events import INF, NODE_CLEARED, NODE_DOWN, NODE_OPENED, NODE_UP
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.core.workload import Workload
 from rota.study.config import EstimateError
@@ -85,9 +86,10 @@ def failure_horizon_s(topology: Topology, workload: Workload) -> float:
     """Until when nodes fail."""
     works = [behaviour.work for behaviour in workload.behaviours if behaviour.work < INF]
     gpus = (
-        sum(group.count * group.gpus for group in spec.request.groups) for spec in workload.specs
+        ordered_sum(group.count * group.gpus for group in spec.request.groups)
+        for spec in workload.specs
     )
-    gpu_s = sum(
+    gpu_s = ordered_sum(
         size * behaviour.work
         for size, behaviour in zip(gpus, workload.behaviours, strict=True)
         if behaviour.work < INF

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rota.core.eventlog import Floats
+from rota.core.sums import ordered_sum
 
 LEVEL = 0.95
 FEW = 4
@@ -89,7 +90,7 @@ def ratio_interval(
     if len(x) == len(y) == 1:
         return Ratio(float(y[0] / x[0]))
     parts = [np.log(y / x)] if paired else [np.log(y), -np.log(x)]
-    middle = sum(float(part.mean()) for part in parts)
+    middle = ordered_sum(float(part.mean()) for part in parts)
     if min(map(len, parts)) < 2:  # noqa: PLR2004 - one value has no spread
         return Ratio(math.exp(middle))
     error, freedom = _error(parts)
@@ -105,10 +106,12 @@ def ratio_interval(
 def _error(parts: Sequence[Floats]) -> tuple[float, float]:
     """Standard error of the sum of the parts' means, and its degrees of freedom (Welch)."""
     squares = [float(part.var(ddof=1)) / len(part) for part in parts]
-    total = sum(squares)
+    total = ordered_sum(squares)
     if total <= 1e-24:  # noqa: PLR2004 - equal but for rounding
         return 0.0, 1.0
-    spread = sum(square**2 / (len(part) - 1) for square, part in zip(squares, parts, strict=True))
+    spread = ordered_sum(
+        square**2 / (len(part) - 1) for square, part in zip(squares, parts, strict=True)
+    )
     return math.sqrt(total), total**2 / spread
 
 

@@ -12,7 +12,7 @@ cluster, and nobody waits for a job of another part.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.events import INF
 from rota.core.jobs import JobSpec, Request
 from rota.core.registry import parse_params
+from rota.core.sums import ordered_sum
 from rota.core.workload import Failures, Quality, Workload, at, fields
 from rota.study.config import RunConfig
 from rota.traces.cluster import parse_cluster
@@ -74,15 +75,19 @@ def is_drawn(trace: str) -> bool:
 
 def load_workload(config: RunConfig) -> Workload:
     """The jobs that a run is about."""
+    whole = _whole(config)
+    return whole if config.window is None else cut(whole, config.window)
+
+
+def _whole(config: RunConfig) -> Workload:
     if is_generated(config.trace):
         if config.format is not None:
             raise OptionError(f"trace {config.trace!r} is generated: leave --format out")
         whole = _generated(config.trace, config.cluster, config.seed)
-        whole = _first(whole, config.limit)
-    else:
-        whole = read_workload(config.trace, config.format, limit=config.limit)
-        _refuse_huge(config.trace, whole)
-    return whole if config.window is None else cut(whole, config.window)
+        return _first(whole, config.limit)
+    whole = read_workload(config.trace, config.format, limit=config.limit)
+    _refuse_huge(config.trace, whole)
+    return whole
 
 
 def _refuse_huge(trace: str, workload: Workload) -> None:
@@ -105,18 +110,43 @@ def _refuse_huge(trace: str, workload: Workload) -> None:
 
 
 def _gpus_of(request: Request) -> float:
-    return sum(group.count * group.gpus for group in request.groups)
+    return ordered_sum(group.count * group.gpus for group in request.groups)
 
 
 def load_again(config: RunConfig) -> Workload:
-    """The same, kept for the next run; give a config that differs in nothing but the jobs."""
-    return _kept(config, _stamps(config.trace))
+    """The same, kept for the next run; give a config that differs in nothing but the jobs.
+
+    Of a trace that is cut the whole is kept, too: the next window is taken from it.
+    """
+    stamps = _stamps(config.trace)
+    if config.window is None:
+        return _kept(config, stamps)
+    return _kept_window(config, stamps)
 
 
 @lru_cache(maxsize=1)
 def _kept(config: RunConfig, stamps: tuple[object, ...]) -> Workload:
     del stamps  # they only tell files apart that have the same name
-    return load_workload(config)
+    return _whole(config)
+
+
+@lru_cache(maxsize=1)
+def _kept_window(config: RunConfig, stamps: tuple[object, ...]) -> Workload:
+    assert config.window is not None  # noqa: S101 - see `load_again`
+    return cut(_kept(msgspec.structs.replace(config, window=None), stamps), config.window)
+
+
+def draw_ahead(configs: Iterable[RunConfig]) -> None:
+    """Draw the jobs of these runs before processes are forked for them, if they are the same.
+
+    What was drawn is shared with them. A file is left to them: reading one starts the threads of
+    polars, and then they could not be forked any more.
+    """
+    wanted = {jobs_of(config) for config in configs}
+    if len({msgspec.structs.replace(jobs, window=None) for jobs in wanted}) == 1:
+        jobs = wanted.pop()
+        if is_generated(jobs.trace):
+            _kept(msgspec.structs.replace(jobs, window=None), _stamps(jobs.trace))
 
 
 def _stamps(trace: str) -> tuple[object, ...]:

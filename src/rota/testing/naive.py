@@ -50,6 +50,7 @@ from rota.core.jobs import (
 )
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Costs, RateModel, RatePhase, TransitionCost
+from rota.core.sums import ordered_sum
 from rota.core.workload import Workload
 
 Slices = tuple[tuple[int, float], ...]
@@ -296,7 +297,9 @@ class NaiveEngine:
             return [job for job in planned if node in dict(self.plan[job.index])]
         hit: list[Job] = []
         for job in sorted(planned, key=lambda job: (job.start_s, job.index), reverse=True):
-            if sum(other.gpus for other in planned if other not in hit) <= self._capacity(POOL):
+            if ordered_sum(other.gpus for other in planned if other not in hit) <= self._capacity(
+                POOL
+            ):
                 break
             hit.append(job)
         return hit
@@ -410,7 +413,7 @@ class NaiveEngine:
         for body in self.body.values():
             for place, amount in body:
                 used[place] = used.get(place, 0) + amount
-        seats = sum(_seats(self.jobs[index]) for index in self.body)
+        seats = ordered_sum(_seats(self.jobs[index]) for index in self.body)
         if seats + _seats(job) > self.seats or any(
             used.get(p, 0) + a > self._capacity(p) for p, a in self.plan[job.index]
         ):
@@ -480,7 +483,7 @@ class NaiveEngine:
             for place, amount in slices if index not in gone else ():
                 free[place] -= amount
         held = [_seats(self.jobs[index]) for index in self.plan if index not in gone]
-        return {**free, SEATS: self.seats - sum(held)}
+        return {**free, SEATS: self.seats - ordered_sum(held)}
 
     def _choose(self, free: Free, job: Job, up: Sequence[bool]) -> Slices | None:
         if free.get(SEATS, self.seats) < _seats(job):
@@ -488,7 +491,7 @@ class NaiveEngine:
         nodes = self.on[job.index] if free is self.everything else self._nodes(job)
         free = {place: amount for place, amount in free.items() if place != SEATS}
         if self.pooled:
-            return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
+            return ((POOL, job.gpus),) if ordered_sum(free.values()) >= job.gpus else None
         if self.counted:
             return anywhere(free, up, job.gpus, nodes, self.counted)
         return consolidate(free, self.sizes, up, job.gpus, nodes)
@@ -596,7 +599,7 @@ class NaiveEngine:
 
 def _seats(job: Job) -> float:
     """Licences that it asks for."""
-    return round(sum(job.shape.resources.values()), 6)
+    return round(ordered_sum(job.shape.resources.values()), 6)
 
 
 class NaiveSharer(NamedTuple):
@@ -659,12 +662,12 @@ def naive_sharing(
 def _naive_fits(sharers: Sequence[NaiveSharer], mode: str, mem_gib: float) -> bool:
     """Memory that stays adds up; of what only steps need the largest counts if they take turns."""
     steps = [sharer.step_gib for sharer in sharers]
-    kept = sum(sharer.mem_gib for sharer in sharers)
-    if kept + (max(steps) if mode == "timeslice" else sum(steps)) > mem_gib:
+    kept = ordered_sum(sharer.mem_gib for sharer in sharers)
+    if kept + (max(steps) if mode == "timeslice" else ordered_sum(steps)) > mem_gib:
         return False
     if mode == "exclusive":
         return len(sharers) == 1
-    return mode in ("timeslice", "mps") or sum(sharer.gpus for sharer in sharers) <= 1
+    return mode in ("timeslice", "mps") or ordered_sum(sharer.gpus for sharer in sharers) <= 1
 
 
 def _naive_rates(sharers: Sequence[NaiveSharer], mode: str) -> list[float]:
@@ -674,7 +677,7 @@ def _naive_rates(sharers: Sequence[NaiveSharer], mode: str) -> list[float]:
     needs = [s.gpus * (1.0 if mode == "timeslice" else s.uses) for s in sharers]
     weights = [s.weight or s.gpus for s in sharers]
     shares = [0.0] * len(sharers)
-    left, weight = 1.0, sum(weights)
+    left, weight = 1.0, ordered_sum(weights)
     for i in sorted(range(len(sharers)), key=lambda i: needs[i] / weights[i]):  # the content first
         shares[i] = min(needs[i], left * weights[i] / weight)
         left, weight = left - shares[i], weight - weights[i]

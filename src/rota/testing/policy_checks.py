@@ -14,6 +14,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import EligibilityPlan, Plan
 from rota.core.policy import DecidePolicy, IncrementalPolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.core.workload import Workload
 from rota.engine.invariants import Invariants, check_keys
@@ -154,7 +155,7 @@ def known_answers_come_out(subject: Subject) -> None:
     for name, mean_s in known.items():
         engine = run(subject, getattr(tiny, name))
         jobs = engine.jobs.values()
-        found = sum(job.end_s - job.submit_s for job in jobs) / len(jobs)
+        found = ordered_sum(job.end_s - job.submit_s for job in jobs) / len(jobs)
         must(found == mean_s, f"{name}: the mean JCT is {found:g} s, not {mean_s:g} s")
 
 
@@ -237,7 +238,7 @@ def nobody_beats_srpt_on_one_gpu(subject: Subject) -> None:
             Item(rng.randint(0, 20) * UNIT_S, 1, rng.randint(1, 9) * UNIT_S) for _ in range(8)
         )
         engine = run(subject, Scenario(jobs, nodes=(1,)))
-        total = sum(job.end_s - job.submit_s for job in engine.jobs.values())
+        total = ordered_sum(job.end_s - job.submit_s for job in engine.jobs.values())
         must(total >= srpt(jobs) - 1e-6, f"a total JCT of {total:g} s is impossible for {jobs}")
 
 
@@ -274,7 +275,7 @@ def no_gpu_idles_while_somebody_waits(subject: Subject) -> None:
         engine = scenario.engine(subject.make())
         while engine.advance():
             waiting = engine.view.waiting
-            idle = engine.view.up_gpus - sum(job.gpus for job in engine.view.running)
+            idle = engine.view.up_gpus - ordered_sum(job.gpus for job in engine.view.running)
             must(
                 not waiting or idle <= 0 or engine.lifecycle.backlog,
                 f"at {engine.view.now_s:g} s {waiting[:1]} waits, {idle:g} GPUs idle in {scenario}",

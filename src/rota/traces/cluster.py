@@ -288,12 +288,12 @@ def _signals(where: str, content: Mapping[str, Any]) -> dict[str, Signal]:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    import yaml
+    from rota.core.yaml_text import YAMLError, read_yaml
 
     text = decode(read_bytes(path, ClusterSpecError), path, ClusterSpecError)
     try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        content = read_yaml(text)
+    except (YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or str(error)

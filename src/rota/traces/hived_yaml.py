@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from rota.core.errors import ClusterSpecError
 from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
+from rota.core.yaml_text import YAMLError, read_yaml
 from rota.policies.hived.build import Cells
 from rota.policies.hived.cells import PhysicalCell
 from rota.policies.hived.config import HivedConfig, load_config
@@ -32,8 +32,8 @@ def read_hived(path: Path) -> HivedConfig:
     try:
         # JSON is YAML, too, but large configurations are read much faster as what they are.
         is_json = path.suffix == ".json"
-        content = msgspec.json.decode(text) if is_json else yaml.safe_load(text)
-    except (yaml.YAMLError, msgspec.DecodeError, ValueError) as error:
+        content = msgspec.json.decode(text) if is_json else read_yaml(text)
+    except (YAMLError, msgspec.DecodeError, ValueError) as error:
         problem = getattr(error, "problem", None) or str(error)
         raise ClusterSpecError(f"{path}: is not YAML or JSON ({problem}): correct it") from error
     if not is_hived(content):

@@ -16,6 +16,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.sensitivity import Sensitivity
+from rota.core.sums import ordered_sum
 from rota.core.workload import OnDemand, Quality, Workload, fields
 
 if TYPE_CHECKING:
@@ -351,9 +352,9 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
 
 def _asked(request: Request) -> dict[str, Any]:
     shape = {
-        "num_gpus": sum(group.count * group.gpus for group in request.groups),
-        "cpus": sum(group.count * group.cpus for group in request.groups),
-        "mem_gib": sum(group.count * group.mem_gib for group in request.groups),
+        "num_gpus": ordered_sum(group.count * group.gpus for group in request.groups),
+        "cpus": ordered_sum(group.count * group.cpus for group in request.groups),
+        "mem_gib": ordered_sum(group.count * group.mem_gib for group in request.groups),
         "min_gpus": request.groups[0].min_count,
         "max_gpus": request.groups[0].max_count,
     }

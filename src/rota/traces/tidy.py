@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rota.core.errors import OptionError, TraceError
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.imported import Imported
@@ -278,7 +279,11 @@ def run_s(seen: Sequence[Seen], until_s: float, runtime: Runtime) -> float:
         return lengths[-1]
     if runtime == "longest":
         return max(lengths)
-    return sum(lengths) if runtime == "sum" else seen[-1].start_s + lengths[-1] - seen[0].start_s
+    return (
+        ordered_sum(lengths)
+        if runtime == "sum"
+        else seen[-1].start_s + lengths[-1] - seen[0].start_s
+    )
 
 
 def told_of_attempts(
@@ -292,7 +297,7 @@ def told_of_attempts(
     parts = []
     for choice in sorted(RUNTIMES, key=lambda each: each != runtime):
         runs_s = {name: run_s(seen, until_s, choice) for name, seen in several.items()}
-        hours = sum(sizes[name] * length_s for name, length_s in runs_s.items()) / 3_600
+        hours = ordered_sum(sizes[name] * length_s for name, length_s in runs_s.items()) / 3_600
         other = sum(runs_s[name] != run_s(s, until_s, runtime) for name, s in several.items())
         parts.append(f"{choice} {hours:,.1f}" + (f" ({other:,} differ)" if other else ""))
     what = "1 job has" if len(several) == 1 else f"{len(several):,} jobs have"

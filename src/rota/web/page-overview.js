@@ -18,10 +18,11 @@ export function overview(context) {
   const canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
   const legend = h("div.legend");
   const mine = h("div");
+  const licences = h("div");
   const own = context.me.role === "viewer" ? "" : context.me.name;
   const node = h("div", {}, heading("Overview"), tiles, alerts,
     card(`GPUs in use, the last ${HOURS} hours`, h("div.figure", {}, canvas), legend),
-    card(own ? "Your latest jobs" : "The latest jobs", mine));
+    licences, card(own ? "Your latest jobs" : "The latest jobs", mine));
   const chart = new TimeChart(canvas, { height: 190, stacked: true, about: "GPUs in use by queue" });
   context.leave(() => chart.close());
 
@@ -47,6 +48,8 @@ export function overview(context) {
       fill(alerts, problems.map((each) => h("p.alert", {}, h("b", {}, "! "), each)));
       const { series, total } = useOverTime(lanes, context.now() - HOURS * 3600, context.queues);
       chart.set(series, firstTime(lanes, context.now() - HOURS * 3600), context.now(), Math.max(total, status.gpus?.total || 0));
+      const rows = licenceRows(status.licences || {});
+      fill(licences, ...(rows.length ? [card("Licences", table(["Licence", ">In use", ">Of", ">Asked for", "Waiting for it"], rows, "Licences of the whole cluster"))] : []));
       fill(legend, series.map((one) => h("span", {}, swatch(one.colour), one.name)));
       fill(mine, found.jobs.length
         ? table(["Job", "State", ">GPUs", "Queue", "Since"], found.jobs.map((/** @type {any} */ job) => [
@@ -71,6 +74,18 @@ export function overview(context) {
 export function firstTime(lanes, since) {
   const first = lanes.bars.reduce((least, bar) => Math.min(least, bar.began_at), lanes.now - 300);
   return Math.max(since, first - (lanes.now - first) * 0.03);
+}
+
+/**
+ * Licences of the whole cluster: who has how many, and who waits.
+ * @param {Record<string, {total: number, used: number, spent: number, asked: number, waiting: string[]}>} licences
+ * @returns {any[][]}
+ */
+export function licenceRows(licences) {
+  return Object.entries(licences).map(([name, use]) => [
+    name, number(use.used), use.spent ? `${number(use.total)} (${number(use.spent)} used up)` : number(use.total),
+    number(use.asked), use.waiting.length ? h("span", {}, ...use.waiting.flatMap((id) => [jobLink(id, ""), " "])) : "nobody",
+  ]);
 }
 
 /** @param {string} colour */

@@ -1,10 +1,13 @@
 """Connections that are silent, slow or many keep nobody out."""
 
+import contextlib
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from agents_net import eventually
+from rota.api.door import GuardedProtocol
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 FOREVER_S = 3600.0
@@ -117,3 +120,36 @@ def test_a_body_of_two_lengths_is_refused_on_the_wire(make_server, sockets):
     both = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
     answer = sockets(server.port, head + both + b"0\r\n\r\n").recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 400")
+
+
+def test_who_does_not_read_an_answer_is_hung_up_on(make_server, service, sockets):
+    server, web = make_server(stalled_s=0.05)
+    whole = 32 << 20
+    service.logs = lambda *args, **options: b"x" * whole
+    (job,) = web.post("/api/v1/jobs", json={"run": "x"}).json()
+    head = HEAD.replace(b"/healthz", b"/api/v1/jobs/%s/logs" % job["id"].encode())
+    token = web.headers["Authorization"].encode()
+    asked = sockets(server.port, head + b"Authorization: " + token + b"\r\n\r\n")
+    eventually(lambda: server.door.hung_up)
+    taken = 0
+    with contextlib.suppress(ConnectionResetError):
+        while data := asked.recv(1 << 20):
+            taken += len(data)
+    assert taken < whole
+
+
+def test_who_reads_slowly_may_go_on(make_server):
+    server, _ = make_server()
+    left, looks, aborted = [90], [], []
+    guest = GuardedProtocol.__new__(GuardedProtocol)
+    guest._door = server.door
+    guest.loop = SimpleNamespace(call_later=lambda s, look, before: looks.append((look, before)))
+    guest.transport = SimpleNamespace(
+        get_write_buffer_size=lambda: left[0], abort=lambda: aborted.append(left[0])
+    )
+    guest._expect_reader()
+    for left[0] in (89, 20, 20):
+        assert not aborted
+        look, before = looks.pop()
+        look(before)
+    assert (aborted, looks) == ([20], [])

@@ -182,3 +182,49 @@ def test_readers_of_a_machine_that_hangs_hold_up_only_each_other(make_server, se
             assert web.get("/api/v1/nodes").status_code == 200
         go_on.set()
         assert [reader.result().text for reader in waiting] == ["late"] * 3
+
+
+@pytest.mark.parametrize(
+    ("width", "asked"),
+    [
+        ({"forecasts": 1, "forecasts_per_caller": 2}, ("when", "/when")),
+        ({"channels": 1, "channels_per_caller": 2}, ("reach_files", "/files")),
+    ],
+)
+def test_nobody_takes_a_whole_lane(make_server, service, width, asked):
+    method, path = asked
+    server, web = make_server(**width)
+    (job,) = web.post(JOBS, json={"run": "x"}).json()
+    others = {"Authorization": "Bearer other-token"}
+    (other,) = web.post(JOBS, json={"run": "x"}, headers=others).json()
+    stuck, go_on = threading.Semaphore(0), threading.Event()
+    whole = getattr(service, method)
+
+    def hang(*args, **options):
+        stuck.release()
+        go_on.wait(300)
+        return whole(*args, **options)
+
+    setattr(service, method, hang)
+
+    def ask(number, headers):
+        address = f"{server.url}{JOBS}/{number}{path}"
+        return httpx2.get(address, headers=headers, timeout=300)
+
+    with ThreadPoolExecutor(3) as askers:
+        waiting = [askers.submit(ask, job["id"], web.headers) for _ in range(2)]
+        assert stuck.acquire(timeout=300)
+        (lane,) = (
+            lane
+            for lane in (server._context.forecast_lane, server._context.channel_lane)
+            if lane._waiting
+        )
+        eventually(lambda: lane._waiting == 2)
+        refused = ask(job["id"], web.headers)
+        assert refused.status_code == 429
+        assert refused.json()["error"] == "2 calls of yours of this kind wait already"
+        waiting.append(askers.submit(ask, other["id"], others))
+        eventually(lambda: lane._waiting == 3)
+        go_on.set()
+        assert [each.result().status_code for each in waiting] == [200] * 3
+    assert not lane._callers

@@ -25,6 +25,16 @@ def numbers(client):
     }
 
 
+def test_licences_have_numbers_by_kind(client, service, monkeypatch):
+    assert not any(name[0].startswith("rota_licences") for name in numbers(client))
+    use = {"total": 3.0, "used": 2.0, "spent": 0.0, "asked": 4.0, "waiting": ["7"]}
+    told = service.status()
+    monkeypatch.setattr(service, "status", lambda: {**told, "licences": {"matlab": use}})
+    found = numbers(client)
+    names = [f"rota_licences{end}" for end in ("", "_used", "_spent", "_asked")]
+    assert [found[name, "matlab"] for name in names] == [3, 2, 0, 4]
+
+
 def test_the_numbers_are_those_of_the_daemon(client, service):
     client.post(JOBS, json=[{"run": "x", "queue": "a", "resources": {"gpus": 2}}] * 3)
     service.start("1")

@@ -205,12 +205,20 @@ def test_show(rota, job, service):
 
 
 def test_names_of_others_do_not_reach_the_terminal(rota, job, service):
-    service._jobs[job].name = "\x1b]0;evil\x07[red]x[/red]"
+    service._jobs[job].name = "\x1b]0;evil\x07\u202e[red]x[/red]"
     for command in (["ls"], ["show", job], ["top", "--once"]):
         _, out, _ = rota(*command)
-        assert "\x1b" not in out
-        assert "\x07" not in out
+        assert not {"\x1b", "\x07", "\u202e"} & set(out)
         assert "[red]x" in out
+
+
+def test_names_in_a_history_do_not_reach_the_terminal(rota, tmp_path):
+    trace = tmp_path / "trace.txt"
+    columns = "JobIDRaw|User|State|Submit|Start|End|AllocTRES"
+    times = "2026-03-01T00:00:00|2026-03-01T01:00:00|2026-03-01T02:00:00"
+    trace.write_text(f"{columns}\n1|\x1b[2Jann|COMPLETED|{times}|cpu=1,gres/gpu=1\n")
+    code, out, err = rota("usage", trace, "--by", "user")
+    assert (code, "\x1b" in out + err, "[2Jann" in out) == (0, False, True), out + err
 
 
 def test_jobs_by_name(rota, job, job_file):

@@ -252,7 +252,10 @@ def test_compare(rota, here):
     assert "remaining work" in out
     assert "1.000" in out
     assert "report.html" in err
-    assert (here / "report" / "report.html").is_file()
+    page = (here / "report" / "report.html").read_text()
+    assert '"folder":"report"' in page  # not the hidden one in which it was written
+    assert rota("report", "report", "--figures", "none")[0] == 0
+    assert (here / "report" / "report.html").read_text() == page
     assert rota("rerun", "report/srtf")[0] == 0
 
 

@@ -1,7 +1,7 @@
 """A daemon in this process, whose jobs only pretend to run."""
 
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -23,21 +23,20 @@ def a_daemon(
     path, *, nodes=(2, 2), patient=False, driver=None, config=None, settings=None,
     clock=WallClock, provider=None, **scheduling,
 ):  # fmt: skip
-    store = Store(path, durable=False)
-    loop = DaemonLoop(
-        store, driver or PretendDriver(), Scheduling(**scheduling),
-        Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
-        patient=patient, clock=clock,
-    )  # fmt: skip
-    daemon = Daemon(loop, Tokens(store), config=config, settings=settings, provider=provider)
-    thread = threading.Thread(target=daemon.run)
-    thread.start()
-    try:
-        yield daemon
-    finally:
-        daemon.stop()
-        thread.join(300)
-        store.close()
+    with closing(Store(path, durable=False)) as store:
+        loop = DaemonLoop(
+            store, driver or PretendDriver(), Scheduling(**scheduling),
+            Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
+            patient=patient, clock=clock,
+        )  # fmt: skip
+        daemon = Daemon(loop, Tokens(store), config=config, settings=settings, provider=provider)
+        thread = threading.Thread(target=daemon.run)
+        thread.start()
+        try:
+            yield daemon
+        finally:
+            daemon.stop()
+            thread.join(300)
     assert not thread.is_alive()
     assert not daemon.failure
 

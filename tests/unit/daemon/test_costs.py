@@ -175,6 +175,7 @@ def test_whoever_was_answered_finds_it_in_the_log(running, alice, file, monkeypa
         daemon.submit([file(gpus=4, lasts=3600)], alice)
         assert daemon.status()["last_event"] == len(daemon.events(0, 1000))
     assert daemon.events(0, 100, "4")  # it has ended: what is there can be read
+    daemon.store.close()  # of this reading
 
 
 # --- jobs that are looked at ----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from rota.daemon.export import (
 )
 from rota.daemon.settings import Queue, Scheduling
 from rota.daemon.store import StoredJob
-from rota.jobfile.model import GpuRange
+from rota.jobfile.model import Checkpoint, GpuRange
 from rota.live.inputs import Reconfigured, Submitted
 from rota.live.mailbox import PendingCall
 from rota.traces.cluster import parse_cluster
@@ -57,10 +57,19 @@ def exported(loop):
 def three(tmp_path):
     """Return a loop that ran three jobs."""
     files = [
-        job_file(1, estimate=4, queue="a", name="one", envs={"TOKEN": "hidden"}),
+        job_file(
+            1,
+            estimate=4,
+            queue="a",
+            name="one",
+            envs={"TOKEN": "hidden"},
+            notify=("https://hooks.example.org/hidden",),
+        ),
         job_file(GpuRange(1, 4), depends_on=("1",), model="resnet", group="g", priority=3),
         job_file(1, nodes=2),
     ]
+    stop = Checkpoint(grace_s=5.0, pre_stop="hidden")
+    files[0] = structs.replace(files[0], checkpoint=stop)
     return run(tmp_path, *files)
 
 
@@ -73,6 +82,7 @@ def test_a_file_holds_the_log_and_what_it_was_made_with(three):
     assert again.log["other"][-1] == three.state.engine.decisions
     assert [job.file.name for job in again.made.jobs] == ["one", "", ""]
     assert b"hidden" not in export.parquet()
+    assert b"hidden" not in msgspec.json.encode(again.made.jobs)
     assert {job.file.run for job in again.made.jobs} == {"-"}
 
 
@@ -141,6 +151,7 @@ def test_its_log_says_what_the_jobs_were_for_and_sacct_their_limits(three, tmp_p
     written(export, tmp_path / "run")
     jobs = read_trace(tmp_path / "run", "rota-log").jobs
     assert jobs["name", "group", "model"].rows()[:2] == [("one", "", ""), ("", "g", "resnet")]
+    assert jobs["estimate_s"].to_list() == [4.0, None, None]
     made = structs.replace(
         export.made,
         jobs=[

@@ -1,6 +1,7 @@
 """What happens when a policy or the store lets the daemon down."""
 
 import threading
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -32,8 +33,11 @@ class Broken(PriorityPolicy):
 
 
 def make(path, policy):
-    store = Store(path, durable=False)
-    loop = DaemonLoop(store, PretendDriver(), Scheduling(policy=policy), Topology.uniform(1, 4))
+    with ExitStack() as opened:
+        store = opened.enter_context(closing(Store(path, durable=False)))
+        scheduling = Scheduling(policy=policy)
+        loop = DaemonLoop(store, PretendDriver(), scheduling, Topology.uniform(1, 4))
+        opened.pop_all()
     return Daemon(loop, Tokens(store))
 
 

@@ -43,6 +43,8 @@ def test_the_second_waits_for_the_licence_and_gets_it_when_there_are_more(
         state(daemon, alice, "3", "RUNNING")
         waits = daemon.job("2", alice)
         assert (waits.state, waits.reason) == ("PENDING", "capacity")
+        use = {"total": 1.0, "used": 1.0, "spent": 0.0, "asked": 1.0, "waiting": ["2"]}
+        assert daemon.status()["licences"] == {"matlab": use}
         assert "0 of 1 matlab are free, it asks for 1" in daemon.why("2", alice, runs=1).text
         written(f"policy: {policy}\nlicences: {{matlab: 2}}\n")
         (line,) = daemon.reload(admin)

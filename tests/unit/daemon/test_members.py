@@ -1,6 +1,7 @@
 """Machines join with a code, once, and then speak for their own node only."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -63,7 +64,8 @@ def test_only_digests_are_kept(tokens, store):
     joined = tokens.join(code.secret, "n1")
     other = tokens.invite("n2", HOUR_S)
     store.close()
-    dump = "\n".join(sqlite3.connect(store.where).iterdump())
+    with closing(sqlite3.connect(store.where)) as file:
+        dump = "\n".join(file.iterdump())
     assert "n2" in dump
     for secret in (code.secret, other.secret, joined.token, joined.token.removeprefix("rota_")):
         assert secret not in dump

@@ -184,6 +184,38 @@ def test_what_there_is_not_is_told(daemon):
         daemon.try_out(WhatIf(policy="dance"))
     with pytest.raises(NotFoundError, match="n9"):
         daemon.try_out(WhatIf(without=("n9",)))
+    with pytest.raises(OptionError, match="add 100,000 GPUs or fewer"):
+        daemon.try_out(WhatIf(more_nodes=10_000, gpus_each=1_024))
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "auto:candidates=fifo+{}", "hived:config={}", "las:limits={}"]
+)
+def test_whoever_tries_something_out_says_not_what_the_daemon_reads_or_runs(daemon, tmp_path, text):
+    ran = tmp_path / "ran"
+    planted = tmp_path / "planted.py"
+    planted.write_text(f"open({str(ran)!r}, 'w')")
+    with pytest.raises(OptionError, match="only the daemon's configuration may"):
+        daemon.try_out(WhatIf(policy=text.format(planted)))
+    assert not ran.exists()
+
+
+def test_files_that_the_configuration_names_are_used_in_trials(running, tmp_path, alice, file):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from rota.core.policy import PriorityPolicy\n"
+        "class Own(PriorityPolicy):\n    def key(self, job, now_s):\n        return job.index\n"
+    )
+    order = tmp_path / "order.csv"
+    order.write_text("node\nn1\nn0\n")
+    ranked = f"fgd:node_order={order}"
+    with running(policy=str(own), placement=ranked) as daemon:
+        daemon.submit([file(4, FOREVER)], alice)
+        for trial in (WhatIf(policy="fifo", runs=1), WhatIf(policy=str(own), runs=1)):
+            assert daemon.try_out(trial).changed.policy == trial.policy
+        assert daemon.try_out(WhatIf(placement=ranked, runs=1)).changed.placement == ranked
+        with pytest.raises(OptionError, match="names a file"):
+            daemon.try_out(WhatIf(placement=f"{ranked}.old"))
 
 
 def test_the_policy_in_force_is_told_with_its_parameters(running):

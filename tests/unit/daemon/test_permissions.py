@@ -4,9 +4,10 @@ import pytest
 
 from rota.core.errors import ForbiddenError, InputError
 from rota.core.tenants import PriorityClass
-from rota.daemon import service
+from rota.daemon import service, submissions
 from rota.daemon.access import submitted_job
 from rota.daemon.settings import Permissions, Queue, check_permissions, read_settings
+from rota.jobfile.model import JobFile
 
 QUEUES = (Queue("vision"), Queue("robots", parent="vision"), Queue("nlp"))
 CLASSES = (PriorityClass("idle", -1), PriorityClass("urgent", 100))
@@ -154,3 +155,28 @@ def test_names_that_are_not_declared_are_refused(key, tmp_path):
     settings = read_settings(None, {})
     with pytest.raises(InputError, match=rf"permissions\.{key}\.x: it is not declared"):
         check_permissions(Permissions(**{key: {"x": ("a",)}}), settings.scheduling.tenants())
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ([JobFile(run="true", array="0-9999")] * 10_000, "100,000,000 jobs with those of arrays"),
+        ([JobFile(run="x" * 200_000, array="0-999")], "1,000 jobs with 200,0.. bytes each"),
+        ([JobFile(run="true", array="0," * 60_000 + "0")], "at most 100,000 characters"),
+    ],
+)
+def test_a_few_lines_do_not_become_more_than_can_be_kept(daemon, alice, jobs, said):
+    with pytest.raises(InputError, match=said):
+        daemon.submit(jobs, alice)
+    assert daemon.jobs(alice) == []
+
+
+def test_jobs_that_wait_for_each_of_many_others_are_limited(daemon, monkeypatch, alice, file):
+    monkeypatch.setattr(submissions, "MOST_PAIRS", 12)
+    daemon.submit([file(hold=True, array="0-3", name="first")], alice)
+    daemon.submit([file(array="0-2", depends_on=("first", "first", "1_0"))], alice)
+    with pytest.raises(InputError, match="let one small job wait for the others"):
+        daemon.submit([file(array="0-3", depends_on=("first",))], alice)
+    with pytest.raises(InputError, match="you have no such job"):
+        daemon.submit([file(depends_on=("1_",))], alice)
+    assert len(daemon.jobs(alice)) == 7

@@ -293,7 +293,9 @@ def test_who_looks_keeps_its_own_clocks_and_writes_only_news(store, tmp_path, mo
 
 
 def test_a_store_that_is_not_there_yet_has_no_counters(tmp_path):
-    assert counters_of(SqliteFile(tmp_path / "new.db", durable=False).engine) is None
+    engine = SqliteFile(tmp_path / "new.db", durable=False).engine
+    assert counters_of(engine) is None
+    engine.dispose()
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", '{"store": 3}'])

@@ -1,6 +1,7 @@
 """Who may come in."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -32,7 +33,8 @@ def test_a_token_is_worth_its_role_until_it_is_revoked(store):
 def test_only_a_digest_is_kept(store):
     token = Tokens(store).create("alice", "user")
     store.close()
-    dump = "\n".join(sqlite3.connect(store.where).iterdump())
+    with closing(sqlite3.connect(store.where)) as file:
+        dump = "\n".join(file.iterdump())
     assert "alice" in dump
     assert token not in dump
     assert token.removeprefix("rota_") not in dump

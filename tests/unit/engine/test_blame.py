@@ -8,6 +8,7 @@ from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.topology import NodeSpec, Topology
 from rota.engine.blame import why_not
+from rota.engine.invariants import Invariants
 from rota.metrics.story import Stories
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
@@ -146,3 +147,36 @@ def test_cpus_and_memory_count_too():
 def test_pools_are_never_fragmented():
     placement = count(Topology.uniform(2, 4))
     assert why_not(placement, Shape(0, Request.of(9, gpu_types=("",)))) == Reason.CAPACITY
+
+
+SMALL, LARGE = {"gpu_mem_gib": 8}, {"gpu_mem_gib": 80}
+ODD_POOLS = {
+    # Which h100s a job gets nobody knows: they have as much memory as the smallest.
+    "memory": (
+        [NodeSpec("l", 2, "h100", **LARGE), NodeSpec("s", 2, "h100", **SMALL),
+         NodeSpec("v", 2, "v100", **LARGE)],
+        asks("a", 100.0, gpu_types=("v100",)), asks("b", 500.0, 10.0, gpus=2, gpu_mem_gib=10),
+    ),
+    # CPUs of nodes without GPUs are in the first pool, whatever type the node is said to have.
+    "cpus": (
+        [NodeSpec("h", 2, "h100", cpus=8), NodeSpec("v", 2, "v100", cpus=8),
+         NodeSpec("c", 0, "v100", cpus=8)],
+        asks("a", 100.0, cpus=6, gpu_types=("v100",)),
+        asks("b", 500.0, 10.0, cpus=6, gpu_types=("v100",)),
+    ),
+    "untyped": (
+        [NodeSpec("u", 2), NodeSpec("v", 2, "v100")],
+        asks("a", 100.0, gpu_types=("v100",)), asks("b", 500.0, 10.0, 2, gpu_types=("v100",)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD_POOLS)
+@pytest.mark.parametrize("policy", [FifoSkip, InOrder])
+def test_constraint_of_pools(policy, case):
+    nodes, *jobs = ODD_POOLS[case]
+    assert parts(policy, jobs, nodes, placement="count") == {"constraint": 90}
+    made = decisions.engine(policy(), jobs, nodes)
+    made.checker = Invariants()
+    made.run()
+    assert not made.view.active

@@ -67,3 +67,22 @@ def test_only_the_pool_of_the_node_shrinks():
     x, y = (pool.id for pool in topology.pools)
     view = crowd(topology, (Allocation(((x, 2),)), 0.0), (Allocation(((y, 2),)), 0.0))
     assert hit(view, 1) == ["j1"]
+
+
+def test_a_pool_without_a_type_is_not_the_whole_cluster():
+    topology = Topology([NodeSpec("a", 2), NodeSpec("b", 2, "y")])
+    untyped, y = (pool.id for pool in topology.pools)
+    view = crowd(topology, (Allocation(((untyped, 2),)), 0.0), (Allocation(((y, 2),)), 0.0))
+    assert hit(view, 0) == ["j0"]
+
+
+@pytest.mark.parametrize(("down", "expected"), [(0, []), (1, ["j0"]), (2, ["j1"])])
+def test_nodes_without_gpus_are_in_the_first_pool(down, expected):
+    topology = Topology(
+        [NodeSpec("a", 1, "x"), NodeSpec("c", 0, cpus=8), NodeSpec("b", 2, "y", cpus=4),
+         NodeSpec("d", 1, "x", cpus=8)]
+    )  # fmt: skip
+    x, y = (pool.id for pool in topology.pools)
+    held = [Allocation(((pool, 1),), ((pool, "cpu", cpus),)) for pool, cpus in ((x, 12), (y, 4))]
+    view = crowd(topology, *((each, 0.0) for each in held))
+    assert hit(view, down) == expected

@@ -11,6 +11,7 @@ from rota.core.errors import ClusterSpecError, InvalidPlanError, InvariantError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.plan import ExplicitPlan
 from rota.core.policy import DecidePolicy
+from rota.core.reasons import Reason
 from rota.core.resources import ResourceKind
 from rota.core.sharing import (
     GPU_MEM,
@@ -165,6 +166,22 @@ def test_an_exclusive_gpu_has_one_job_even_if_there_is_room():
         build(on(0, 0.3), [job("a", 0.3, 10), job("b", 0.3, 10)], nodes).run()
     waiting = build(make_policy("fifo"), [job("a", 0.3, 10), job("b", 0.3, 10)], nodes)
     assert ends(waiting) == {"a": 10.0, "b": 20.0}
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "drf"])
+def test_what_is_left_of_an_exclusive_gpu_is_not_free(policy):
+    """A reason counts what somebody can have; `Invariants` adds that up from the jobs."""
+    nodes = [NodeSpec("n", 2, cpus=8, sharing="exclusive")]
+    jobs = [
+        job("a", 0.5, 100), job("b", 1, 100, at=1), job("part", 0.5, 30, at=2),
+        job("with cpus", 0.4, 30, at=3, cpus=1),
+    ]  # fmt: skip
+    made = build(make_policy(policy), jobs, nodes)
+    made.run()
+    log = made.log.frame()
+    waits = log.filter(log["event"] == "reason", log["time_s"] < 100)
+    assert waits["value"].to_list() == [Reason.CAPACITY] * 2
+    assert [made.jobs[number].first_start_s for number in range(4)] == [0, 1, 100, 101]
 
 
 def test_modes_may_differ_within_a_node():

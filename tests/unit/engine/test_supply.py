@@ -108,6 +108,43 @@ def test_what_is_used_up_does_not_come_back():
     assert [job.phase for job in again.jobs.values()] == [DONE, DONE, WAITING]
 
 
+@pytest.mark.parametrize("policy", ["gandiva", "antman", "olympian", "kubeshare", "hived"])
+@pytest.mark.parametrize("whole", [True, False], ids=["cluster", "node"])
+def test_policies_that_name_gpus_see_what_is_used_up(policy, whole):
+    """Also after a restart, and where only one of the nodes has some."""
+    kinds = [ResourceKind("tokens", renewable=False, total=2.0 if whole else None)]
+    nodes = [NodeSpec("m", 2), NodeSpec("n", 2, resources=() if whole else (("tokens", 2.0),))]
+    jobs = [asking(name, 1, 10, tokens=1) for name in "abc"]
+    if policy == "hived" and not whole:  # what nodes have is its cells', as CPUs are
+        jobs = jobs[:2]
+    made = gpu_sharing.engine(policy, jobs, nodes, kinds=kinds)
+    made.run(until_s=100.0)
+    phases = [DONE, DONE, WAITING][: len(jobs)]
+    assert [job.phase for job in made.jobs.values()] == phases
+    if not whole:
+        assert {job.allocation.vertices[0] for job in list(made.jobs.values())[:2]} <= set(
+            made.cluster.topology.devices(made.cluster.topology.nodes[1].id)
+        )
+    again = gpu_sharing.engine(policy, jobs, nodes, kinds=kinds)
+    restore(again, freeze(made))
+    again.run(until_s=200.0)
+    assert [job.phase for job in again.jobs.values()] == phases
+
+
+def test_what_was_used_up_on_a_node_that_is_down_is_not_exceeded():
+    kinds = [ResourceKind("tokens", renewable=False)]
+    topology = Topology([NodeSpec("n", 1, resources=(("tokens", 1.0),))], kinds=kinds)
+    node = topology.nodes[0]
+    check = CapacityCheck(topology)
+    check.spend(Allocation((), [(node.id, "tokens", 1.0)]))
+    check.changed()
+    again = Allocation((), [(node.id, "tokens", 0.5)])
+    assert next(found[1:] for found in check.exceeded([again])) == ("tokens", 1.5, 1.0)
+    node.up = False
+    check.changed()
+    assert list(check.exceeded([])) == []
+
+
 def test_a_shortage_of_what_is_compressible_forbids_nothing():
     kinds = [ResourceKind("net", compressible=True, total=1.0)]
     jobs = [asking(name, 1, 10, net=1) for name in "ab"]

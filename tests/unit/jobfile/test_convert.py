@@ -35,6 +35,14 @@ def test_on_several_nodes_there_is_a_task_for_each():
     assert (shape.gpus, shape.cpus, shape.mem_gib) == (8, 16, 64)
 
 
+@pytest.mark.parametrize(
+    ("pods", "gpus", "apart"), [(1, 4, 1), (1, 1, 0), (2, 4, 0)], ids=["one", "small", "gang"]
+)
+def test_a_pod_is_never_on_two_nodes(pods, gpus, apart):
+    job = JobFile(run="x", resources=Resources(gpus=gpus), nodes=pods, external="once pod a/b")
+    assert Shape(0, to_request(job)).apart == apart
+
+
 def test_an_elastic_job_asks_for_its_minimum():
     (group,) = asked(resources=Resources(GpuRange(2, 8))).groups
     assert (group.count, group.min_count, group.max_count) == (2, 2, 8)

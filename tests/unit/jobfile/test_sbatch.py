@@ -149,6 +149,21 @@ def test_differences_are_told(options, body, told):
     assert any(told in text for text in read(*options, body=body).warnings)
 
 
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        (["--licenses=matlab:2,ansys"], {"matlab": 2, "ansys": 1}),
+        (["-L matlab=3"], {"matlab": 3}),
+        (["--licenses=matlab:2", "-N 2", "--gpus-per-node=1"], {"matlab": 1}),  # of each task
+        ([], {}),
+    ],
+)
+def test_licences(options, kinds):
+    found = read(*options)
+    assert dict(found.job.resources.kinds) == kinds
+    assert not any("licenses" in told for told in found.warnings)
+
+
 def test_what_is_commented_out_stays_out():
     assert job("--hold # why", "-J a").hold
     (found,) = read_translated("#!/bin/sh\n##SBATCH --hold\n#SBATCH -J a\nx\n")
@@ -172,6 +187,8 @@ def test_flags_of_the_shell_are_kept():
         (script("--gpus=x"), "write NUMBER or TYPE:NUMBER"),
         (script("--gres=gpu:a:b:1"), "write gpu:TYPE:NUMBER"),
         (script("--gres=gpu:2", "--gpus=4"), "give only one of them"),
+        (script("--licenses=matlab:x"), "--licenses is 'matlab:x': write NAME:NUMBER"),
+        (script("--licenses=matlab@db:2"), "--licenses is 'matlab@db:2': write NAME:NUMBER"),
         (script("--time=soon"), "--time is 'soon'"),
         (script("--mem=lots"), "--mem is 'lots'"),
         (script("--signal=@"), "write TERM@SECONDS"),

@@ -3,6 +3,8 @@
 The living one has the real port, the real dealer of turns and a clock that the test moves.
 """
 
+from collections import Counter
+
 import pytest
 
 from gpu_sharing import engine, job
@@ -15,7 +17,7 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
 from rota.engine.source import WorkloadSource
-from rota.live.agent.messages import PartKey
+from rota.live.agent.messages import PartKey, PartTerms
 from rota.live.agent.turns import QUANTUM_S, GpuTurns
 from rota.live.cluster import LiveCluster
 from rota.live.driver import Capabilities, Driver, RunStatus
@@ -29,6 +31,8 @@ from rota.testing.rehearsal import decisions
 
 NODES = [NodeSpec("n0", 1, sharing="timeslice", gpu_mem_gib=16)]
 POLICY = "olympian:sharers=3"
+WEIGHTED, PRIORITY = f"{POLICY},slices=weighted", f"{POLICY},slices=priority"
+PRIORITIES = {"a": 1, "b": 2, "c": 1, "d": 3}
 JOBS = {  # (when it comes, in slices; how many it needs), no two ends closer than a round of turns
     "three": {"a": (0, 6), "b": (0, 9), "c": (0, 15)},
     "one waits for a place": {"a": (0, 4), "b": (0, 20), "c": (0, 9), "d": (0, 7)},
@@ -38,7 +42,14 @@ JOBS = {  # (when it comes, in slices; how many it needs), no two ends closer th
 
 def workload(jobs):
     return [
-        job(name, 1, slices * QUANTUM_S, at=at * QUANTUM_S, gpu_mem_gib=2.0)
+        job(
+            name,
+            1,
+            slices * QUANTUM_S,
+            at=at * QUANTUM_S,
+            gpu_mem_gib=2.0,
+            spec={"priority": PRIORITIES[name]},
+        )
         for name, (at, slices) in jobs.items()
     ]
 
@@ -50,6 +61,7 @@ class Part:
 
     def __init__(self, order, left):
         self.key, self.left = PartKey(order.run, 0), left
+        self.terms = PartTerms.of(self.key, order.parts[0])
         self.job, self.shares = order.job, order.parts[0].slices
         self.paused = False
 
@@ -63,7 +75,7 @@ class Part:
 class Slices(Driver):
     """Runs jobs slice by slice; `dealt` has who ran in each."""
 
-    name, capabilities = "slices", Capabilities()
+    name, capabilities = "slices", Capabilities(terms=True)
 
     def __init__(self, needs):
         self.needs, self.parts, self.dealt, self.now_s = needs, {}, [], 0.0
@@ -80,6 +92,10 @@ class Slices(Driver):
         self.parts[order.run] = Part(order, self.needs[order.job])
         self.tell(RunStatus(order.run, "running"))
 
+    def new_terms(self, order):
+        part = self.parts[order.run]
+        part.terms = PartTerms.of(part.key, order.parts[0])
+
     def forget(self, run):
         self.parts.pop(run, None)
 
@@ -90,7 +106,8 @@ class Slices(Driver):
         """Let a slice pass."""
         self.turns.step(self.parts.values())
         runs = [part for part in self.parts.values() if not part.paused]
-        assert len(runs) == min(1, len(self.parts))
+        assert len(runs) <= 1
+        assert len(runs) == 1 or not self.parts or any(p.terms.limit for p in self.parts.values())
         self.dealt += [part.job for part in runs]
         self.now_s += QUANTUM_S
         for part in runs:
@@ -125,14 +142,14 @@ class ScriptedCluster(LiveCluster):
         return super().poll(until_s)
 
 
-def live(jobs):
+def live(jobs, policy=POLICY):
     """Return the engine of a living cluster that has run these jobs."""
     driver = Slices({name: slices for name, (_, slices) in jobs.items()})
     made = workload(jobs)
     cluster = ScriptedCluster(driver)
     ran = Engine(
         cluster,
-        compose(make_policy(POLICY), consolidate(cluster.topology), AcceptAll()),
+        compose(make_policy(policy), consolidate(cluster.topology), AcceptAll()),
         WorkloadSource(Workload([spec for spec, _ in made], [how for _, how in made])),
         checker=Invariants(),
     )
@@ -140,9 +157,10 @@ def live(jobs):
     return ran
 
 
+@pytest.mark.parametrize("policy", [POLICY, WEIGHTED])
 @pytest.mark.parametrize("jobs", JOBS.values(), ids=JOBS)
-def test_simulated_and_live_decisions_are_the_same(jobs):
-    simulated, real = engine(POLICY, workload(jobs), NODES), live(jobs)
+def test_simulated_and_live_decisions_are_the_same(jobs, policy):
+    simulated, real = engine(policy, workload(jobs), NODES), live(jobs, policy)
     simulated.run()
     found, seen = decisions(simulated.log), decisions(real.log)
     assert [each.without_time() for each in seen] == [each.without_time() for each in found]
@@ -162,3 +180,26 @@ def test_slices_are_those_of_the_model():
     turns = SliceTurns(dict.fromkeys("bc", 1.0))
     assert dealt[first:second] == [turns.next() for _ in range(first, second)]
     assert set(dealt[second:]) == {"c"}
+
+
+def test_weights_of_jobs_are_their_parts_of_the_slices():
+    """1, 2 and 1: a quarter, a half and a quarter, and never a slice more or less."""
+    dealt = live({"a": (0, 40), "b": (0, 40), "c": (0, 40)}, WEIGHTED).cluster.driver.dealt
+    until = len(dealt) - dealt[::-1].index("b")  # when b has had its forty, half of all
+    assert until in (79, 80, 81)
+    for number in range(1, until + 1):
+        had = Counter(dealt[:number])
+        for name, share in {"a": 0.25, "b": 0.5, "c": 0.25}.items():
+            assert abs(had[name] - share * number) <= 1
+    turns = SliceTurns({"a": 1.0, "b": 2.0, "c": 1.0})
+    assert dealt[:until] == [turns.next() for _ in range(until)]
+
+
+def test_who_comes_with_a_higher_priority_has_all_slices_and_nobody_is_started_anew():
+    jobs = {"a": (0, 10), "b": (5, 6), "c": (0, 4)}
+    simulated, real = engine(PRIORITY, workload(jobs), NODES), live(jobs, PRIORITY)
+    simulated.run()
+    found, seen = decisions(simulated.log), decisions(real.log)
+    assert [each.without_time() for each in seen] == [each.without_time() for each in found]
+    assert "".join(real.cluster.driver.dealt) == "acaca" + "b" * 6 + "acacaaaaa"
+    assert all(job.preemptions == job.migrations == 0 for job in real.jobs.values())

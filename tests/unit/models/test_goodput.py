@@ -120,7 +120,7 @@ def parameters_agree(ours, theirs):
 
 
 def test_pollux_fits(vectors):
-    """Predicted times agree to 1e-3 in 32 of 34 cases, and all parameters in 27 (decision 0076)."""
+    """Predicted times agree to 1e-3 in 33 of 34 cases, and all parameters in 27 (decision 0076)."""
     close = same = 0
     for points, ours, theirs in fits_of(vectors):
         wrong = max(
@@ -129,7 +129,7 @@ def test_pollux_fits(vectors):
         close += wrong <= 1e-3
         same += parameters_agree(ours, theirs)
         assert StepError(points)(ours)[0] <= StepError(points)(theirs)[0] * 1.06
-    assert close >= 32
+    assert close >= 33
     assert same >= 27
 
 

@@ -1,9 +1,12 @@
 """Consolidate: the rules by hand, in both forms; their equality is a property test."""
 
+import random
+
 import pytest
 
 from placement_cases import Consolidate, Maker, cluster, put, where
-from rota.core.topology import Topology
+from rota.core.jobs import Request, Shape
+from rota.core.topology import NodeSpec, Topology
 from rota.placement.consolidate import SearchingConsolidate, consolidate
 
 
@@ -231,3 +234,25 @@ def test_it_is_known_when_nothing_has_changed_for_a_label(maker):
     assert placement.only_nodes(maker.shape(0.5, labels=("a",))) is None  # a part of a GPU
     placement.set_node(placement.topology.nodes[0], up=False)
     assert alike.changes != before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_nodes_that_differ_in_gpus_only_the_quick_choice_is_that_of_a_search(seed):
+    """In a room in which some have left: the fewest free GPUs that suffice, then the first."""
+    dice = random.Random(seed)  # noqa: S311 - rooms
+    sizes = [8, *(dice.choice((2, 4, 8)) for _ in range(11))]
+    topology = Topology([NodeSpec(f"n{i}", size) for i, size in enumerate(sizes)])
+    placement = SearchingConsolidate(topology)
+    room = placement.room.copy()
+    for _ in range(40):
+        for position, size in enumerate(sizes):
+            room.gpus[position] = dice.randint(0, size)
+            room.up[position] = dice.random() < 0.8
+        need = dice.randint(1, 8)
+        fitting = [
+            (free, position)
+            for position, (free, up) in enumerate(zip(room.gpus, room.up, strict=True))
+            if up and free >= need
+        ]
+        chosen = placement.choose(Shape(need, Request.of(need)), room, None)
+        assert chosen == ([(min(fitting)[1], need)] if fitting else None)

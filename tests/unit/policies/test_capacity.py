@@ -9,6 +9,8 @@ from rota.core.registry import parse_params
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.policies.capacity import Capacity, CapacityParams
 from rota.policies.hierarchical_fair import HierarchicalFair
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 from shared_data import CHECKOUT
 from tenant_runs import engine_of, jobs_of, random_run, tree_of
 
@@ -314,10 +316,14 @@ def test_reasons_tell_quota_from_capacity():
     jobs = [job(f"a{i}", 0, 1, 10, tenant="a") for i in range(3)]
     made = engine(make(), jobs, gpus=4, tenants=tenants)
     log = finish(made)
-    told = log.filter((log["event"] == "reason") & (log["ref"] == -1)).select("job", "value").rows()
-    assert told == [(2, 4.0)]  # quota
+    reasons = log.filter(log["event"] == "reason")
+    shared = reasons.filter(reasons["other"] >= 0).select("job", "value").rows()
+    assert shared == [(-1, 4.0)]  # quota: of all of them that wait
+    assert reasons.filter(reasons["ref"] == -1).is_empty()
     alone = finish(engine(make(), jobs, gpus=2))
-    own = alone.filter((alone["event"] == "reason") & (alone["ref"] == -1))
+    own = alone.filter(
+        (alone["event"] == "reason") & ((alone["ref"] == -1) | (alone["other"] >= 0))
+    )
     assert own.height == 0  # one queue: the request tells (capacity)
 
 
@@ -368,3 +374,16 @@ def test_the_page_has_the_values_of_the_presets(kind):
             assert told == (
                 words[value] if isinstance(value, bool) else str(value).removesuffix(".0")
             )
+
+
+@pytest.mark.parametrize("policy", ["capacity", "hierarchical-fair", "yarn-cs"])
+def test_who_came_before_goes_on_waiting_for_a_maintenance(tmp_path, policy):
+    trace = tmp_path / "jobs.csv"
+    # none would end before the window begins; each one that comes makes its tenant be told anew
+    rows = ["1,0,2,7200", "2,60,4,7200", "3,120,1,7200"]
+    trace.write_text("\n".join(["job_id,submit_s,num_gpus,duration_s", *rows, ""]))
+    window = ("nodes=n0,start=3600,for=3600",)
+    run = simulate(RunConfig(trace=str(trace), cluster="1x4", policy=policy, maintenance=window))
+
+    times = run.summary["delay"]
+    assert times["maintenance"] == 7200 + 7140 + 7080

@@ -12,7 +12,6 @@ from rota.policies.hierarchical_fair import (
     crossing_s,
     pour,
 )
-from rota.policies.tenancy.tree import Branch
 from tenant_runs import random_run
 
 
@@ -117,12 +116,11 @@ def test_a_start_that_is_taken_back_is_no_change(inside):
 
 
 def test_when_two_queues_meet():
-    one, other = (Branch(Tenant(name), None, ()) for name in "ab")
-    one.average, other.average, other.used = 3.0, 0.0, 4.0
-    seconds = crossing_s(one, other, 100.0)
+    seconds = crossing_s(ahead=-4.0, past=3.0, half_life_s=100.0)
     left = 0.5 ** (seconds / 100.0)
     assert 3 * left == pytest.approx(4 * (1 - left) + PRESENT * 4)
-    assert crossing_s(other, one, 100.0) == float("inf")
+    assert crossing_s(ahead=4.0, past=-3.0, half_life_s=100.0) == float("inf")
+    assert crossing_s(ahead=-4.0, past=-3.0, half_life_s=100.0) == float("inf")
 
 
 # --- shares ---------------------------------------------------------------------------------------

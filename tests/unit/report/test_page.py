@@ -132,6 +132,24 @@ def test_measures_can_be_chosen(folder):
         write_report(folder, formats=(), measures=["x"])
 
 
+def test_a_page_is_the_same_where_runs_were_drawn_before(folder, tmp_path):
+    comparison = read_source(folder).comparison
+    drawn = {
+        run.folder: write.draw_run(folder / run.folder, run.policy, run.summary)
+        for run in comparison.runs
+    }
+    before = write_report(folder, formats=(), comparison=comparison).read_text()
+
+    def page_with(pictures):
+        to = tmp_path / "again.html"
+        return write_report(folder, to=to, formats=(), comparison=comparison, pictures=pictures)
+
+    assert page_with(drawn).read_text() == before
+    other = {name: one | {"until_s": 4711} for name, one in drawn.items()}
+    looks = data_of(page_with(other).read_text())["looks"]
+    assert [look["until_s"] for look in looks] == [4711] * len(drawn)
+
+
 def test_the_chart_and_the_table_of_waits_say_the_same(folder):
     page = page_of(folder)
     texts = re.findall(r"</span><span>([^<]+)</span></div>", page)

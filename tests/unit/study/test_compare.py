@@ -1,6 +1,7 @@
 """Policies side by side."""
 
 import json
+import os
 from math import exp, log
 from statistics import fmean
 
@@ -9,7 +10,7 @@ import pytest
 
 from rota.core.errors import OptionError, PolicyError
 from rota.report.write import write_report
-from rota.study.compare import compare, own_files
+from rota.study.compare import Pictures, compare, own_files
 from rota.study.compare_file import read_comparison
 from rota.study.folder import OutputFolder
 from rota.study.rerun import rerun
@@ -27,6 +28,11 @@ class Faulty(DecidePolicy):
             job.remaining_s(view.now_s)
         return draft
 """
+
+
+def draw(folder, policy, summary):
+    assert (folder / "events.parquet").is_file()
+    return policy, summary["jobs"], os.getpid()
 
 
 @pytest.fixture
@@ -73,6 +79,16 @@ def test_several_processes_give_the_same(config, tmp_path):
     assert there.assumptions == here.assumptions
     assert seen[-1] == (2, 2)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_first_run_of_every_policy_is_drawn_where_it_ran(config, out, workers):
+    pictures = Pictures(draw)
+    compare(config(), ["fifo", "srtf"], out, repeat=2, workers=workers, pictures=pictures)
+
+    drawn = {name: (policy, jobs) for name, (policy, jobs, _) in pictures.of.items()}
+    assert drawn == {"fifo-seed0": ("fifo", 5), "srtf-seed0": ("srtf", 5)}
+    assert {here == os.getpid() for _, _, here in pictures.of.values()} == {workers == 1}
 
 
 def test_a_wrong_option_is_refused_before_anything_runs(config, out):

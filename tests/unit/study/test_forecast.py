@@ -248,6 +248,16 @@ def test_a_job_that_is_not_submitted_is_told_what_it_is_told_afterwards(tmp_path
         )  # fmt: skip
 
 
+def test_a_job_that_would_be_refused_has_no_future(tmp_path, small):
+    file, _ = frozen(tmp_path, 15.0, trace=small, cluster="1x8")
+    heavy = JobSpec("x", 0.0, Request.of(1, gpu_mem_gib=20))
+    for ask in (forecast, why):
+        with pytest.raises(InputError, match=r"refused: it asks for 9 GPUs.* never find"):
+            ask(file, proposed(9))
+        with pytest.raises(InputError, match="no node says how much memory its GPUs have"):
+            ask(file, heavy)
+
+
 def test_why_and_what_would_start_it(tmp_path):
     file, result = frozen(tmp_path, 5000.0, trace=write_trace(tmp_path / "jobs.csv"))
     job = next(iter(waiting_at(result, 5000.0)))

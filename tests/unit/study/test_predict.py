@@ -225,6 +225,8 @@ def test_only_jobs_that_ended_count():
     alone = Imported(frame.head(2), observed=Observed.of(seen[1:2]), name="log")
     with pytest.raises(InputError, match=r"log: no job has a run time \(1 never started, 1 still"):
         read_job_history(alone)
+    with pytest.raises(InputError, match=r"^http://cluster:7842: no job has a run time"):
+        read_job_history(alone, "http://cluster:7842")
 
 
 def test_a_short_log_is_not_judged(tmp_path):

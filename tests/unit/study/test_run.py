@@ -234,6 +234,19 @@ def test_a_resumed_run_has_the_log_of_an_uninterrupted_one(config, tmp_path, pol
     assert resumed.log.equals(whole.log)
 
 
+@pytest.mark.parametrize("at_s", [10.0, 40.0, 60.0], ids=["before", "during", "after"])
+def test_a_run_with_a_maintenance_is_resumed(config, tmp_path, at_s):
+    """One that was over when the snapshot was made stays over."""
+    trace = tmp_path / "few.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s,time_limit_s\n0,0,8,5,9\n1,70,8,5,9\n")
+    run = config(trace=str(trace), maintenance=("nodes=n0,start=20,for=30",))
+    whole = simulate(run)
+    simulate(run, freeze=Freeze(at_s, tmp_path / "snap"))
+    resumed = simulate(run, resume=tmp_path / "snap")
+    assert whole.jobs["first_start_s"].to_list() == [0.0, 70.0]
+    assert resumed.log.equals(whole.log)
+
+
 def test_a_snapshot_of_another_run_is_refused(config, tmp_path):
     simulate(config(), freeze=Freeze(40.0, tmp_path / "snap"))
 

@@ -147,3 +147,13 @@ def test_budgets_warn_and_shares_of_a_period_add_up():
     assert [exceeded for _, exceeded in over_budget(less)] == [True]
     with pytest.raises(OptionError, match="--budget needs one key"):
         fold_usage(history(), UsageQuestion(by=("queue", "user"), budgets=(("vision", 1.0),)))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "example"),
+    [("--month", "2026-13", "2026-03"), ("--since", "1.3.2026", "2026-03-01")],
+)
+def test_an_error_shows_how_a_day_is_written(option, value, example):
+    done = CliRunner().invoke(command, [option, value])
+    assert done.exit_code == 2
+    assert f"'{value}' is not in the calendar: write {example}\n" in done.output

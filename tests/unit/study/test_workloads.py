@@ -5,11 +5,13 @@ import pytest
 from rota.core.errors import OptionError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
+from rota.study import workloads
 from rota.study.build import build
 from rota.study.config import RunConfig
 from rota.study.run import simulate
-from rota.study.workloads import cut, draw_seed, jobs_of, load_again, load_workload
-from rota.traces.synth.generate import offered_load
+from rota.study.workloads import cut, draw_ahead, draw_seed, jobs_of, load_again, load_workload
+from rota.traces.read import read_workload
+from rota.traces.synth.generate import generate, offered_load
 
 INF = float("inf")
 
@@ -64,6 +66,43 @@ def test_generators_that_are_not_understood(trace, message):
 def test_a_generated_workload_has_no_format():
     with pytest.raises(OptionError, match="leave --format out"):
         generated(format="csv")
+
+
+def test_a_trace_that_is_cut_is_read_once(config, monkeypatch):
+    reads = []
+
+    def read(*args, **options):
+        reads.append(args)
+        return read_workload(*args, **options)
+
+    monkeypatch.setattr(workloads, "read_workload", read)
+    windows = [jobs_of(config(window=f"{i}/3")) for i in (1, 2, 3)]
+    found = [works(load_again(window)) for window in (*windows, *windows)]
+
+    assert found == [works(load_workload(window)) for window in windows] * 2
+    assert len(reads) == 1 + len(windows)  # `load_workload` keeps nothing
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds", "draws"), [("seed=3", (0, 1), 1), ("load=1", (0, 0), 1), ("", (0, 1), 2)]
+)
+def test_jobs_that_all_runs_share_are_drawn_ahead(monkeypatch, options, seeds, draws):
+    drawn = []
+
+    def draw(*args, **wanted):
+        drawn.append(args)
+        return generate(*args, **wanted)
+
+    monkeypatch.setattr("rota.traces.synth.generate.generate", draw)
+    trace = f"generate:poisson:jobs=31,{options}".removesuffix(",")
+    configs = [RunConfig(trace=trace, cluster="1x8", policy="las", seed=seed) for seed in seeds]
+    draw_ahead(configs)
+    ahead = len(drawn)
+    found = [load_again(jobs_of(config)) for config in configs]
+
+    assert ahead == (draws == 1)
+    assert len(drawn) == draws
+    assert all(found)
 
 
 def test_what_is_kept_depends_on_the_jobs_only(config):

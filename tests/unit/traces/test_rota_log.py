@@ -60,6 +60,22 @@ def test_a_preempted_job_has_several_attempts(run):
     assert first["state"].to_list() == ["preempted", "done"]
 
 
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled", "timeout"])
+def test_a_job_that_ends_after_it_was_stopped_is_over(run, tmp_path, end):
+    """Its command ended while it was told to stop, or it was cancelled before it went on."""
+    log = pl.read_parquet(run("srtf") / "events.parquet")
+    stopped_s = log.filter(pl.col("event") == "stop")["time_s"][0]
+    is_first = pl.col("job") == 0
+    before = log.filter(~is_first | (pl.col("time_s") <= stopped_s) & (pl.col("event") != "queued"))
+    last = log.filter(is_first & (pl.col("event") == "done")).with_columns(
+        event=pl.lit(end).cast(log.schema["event"])
+    )
+    pl.concat([before, last]).write_parquet(tmp_path / "over.parquet")
+    imported = FORMAT.load(tmp_path / "over.parquet", {})
+    assert imported.observed.frame.filter(pl.col("job") == 0)["state"].to_list() == [end]
+    assert imported.quality.repaired == {}
+
+
 def test_a_folder_is_recognised_and_other_files_are_refused(run, tmp_path):
     assert FORMAT.recognises(first_look(run("fifo"))) == 1.0
     assert FORMAT.recognises(first_look(tmp_path / "jobs.csv")) == 0.0
@@ -75,13 +91,14 @@ def test_a_folder_is_recognised_and_other_files_are_refused(run, tmp_path):
 def test_the_log_of_a_daemon_also_tells_users_and_machines(run, tmp_path):
     log = pl.read_parquet(run("fifo") / "events.parquet")
     made = {
-        "rota": "1", "jobs": [["b", "bob", {}], ["a", "ann", {}]],
+        "rota": "1", "jobs": [["b", "bob", {}], ["a", "ann", {}, 90], ["c", "", {}, "x"]],
         "nodes": [{"name": "n0", "gpus": 4, "gpu_type": "a100"}, {"name": "n1", "gpus": 4}],
     }  # fmt: skip
     path = tmp_path / "live.parquet"
     log.write_parquet(path, metadata={"rota_run": json.dumps(made)})
     imported = FORMAT.load(path, {})
     assert imported.jobs["user"].to_list() == ["ann", "bob", ""]
+    assert imported.jobs["estimate_s"].to_list() == [90.0, None, None]
     assert [(node.name, node.gpu_type) for node in imported.cluster] == [("n0", "a100"), ("n1", "")]
 
 

@@ -188,6 +188,16 @@ def test_expected_times_of_chronus_that_cannot_be_read_are_no_other_deadline(fil
     assert imported.quality.dropped == {"expect_time_list is no list of times": 1}
 
 
+def test_a_type_of_job_that_chronus_does_not_know_is_not_taken_as_strict(file):
+    head = CHRONUS.strip() + ",job_type\n"
+    path = file(f"{head}7,1,10,5,20,0,bestt\n8,1,10,5,20,0,soft\n9,1,10,5,20,0,\n")
+    with pytest.raises(TraceError, match=r"job '7', column 'job_type': 'bestt' is no type: .*best"):
+        chronus.FORMAT.load(path, {})
+    imported = chronus.FORMAT.load(path, {"bad": "drop"})
+    assert [job.id for job in imported.workload.specs] == ["8", "9"]
+    assert imported.quality.dropped == {"job_type is no type": 1}
+
+
 # --- Batsim -----------------------------------------------------------------------------------
 
 PROFILES = {

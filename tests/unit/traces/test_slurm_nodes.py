@@ -1,6 +1,7 @@
 """Machines from what Slurm's commands print."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +120,8 @@ def test_shards_that_make_a_gpu_come_from_nodes(tmp_path, text, expected):
     path = tmp_path / "nodes"
     path.write_text(text)
     assert shards_per_gpu(path) == expected
+
+
+def test_a_shape_that_is_taken_for_a_file_is_sent_to_the_right_option():
+    with pytest.raises(ClusterSpecError, match=r"^4x8:a100: .* as --cluster 4x8:a100$"):
+        read_nodes_file(Path("4x8:a100"))

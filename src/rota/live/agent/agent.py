@@ -192,13 +192,7 @@ class Agent:
             self._check_term(orders.term)
             if self.fenced and orders.lost_s:
                 self._renew((boot_time_s() if asked_s is None else asked_s), orders.lost_s)
-            for key in orders.halt:
-                self._part(key).stop(HALT)
-            for key in orders.kill:
-                self._part(key).stop(KILL)
-            for key in orders.forget:
-                if key in self._parts:
-                    self._parts[key].forgotten = True
+            self._obey_for_parts(orders)
             for order in orders.launch:
                 self._accept(order)
             for job in orders.discard:
@@ -207,6 +201,19 @@ class Agent:
                 self._logs.append(read_piece(self.root.jobs, request))
             if orders.urgent:
                 self._hurry(orders.restart)
+
+    def _obey_for_parts(self, orders: AgentOrders) -> None:
+        """What shall become of those that are here; to end also those that may come."""
+        for key in orders.halt:
+            self._part(key).stop(HALT)
+        for key in orders.kill:
+            self._part(key).stop(KILL)
+        for key in orders.forget:
+            if key in self._parts:
+                self._parts[key].forgotten = True
+        for terms in orders.terms:
+            if terms.key in self._parts:
+                self._parts[terms.key].agree(terms)
 
     def _hurry(self, restart: int) -> None:
         if restart == self.root.session and self.on_restart is not None:

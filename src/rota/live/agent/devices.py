@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
+from rota.core.sums import ordered_sum
+
 EPSILON = 1e-6
 ANY = -1
 
@@ -59,7 +61,7 @@ class GpuShares:
         slices = list(slices)
         return (
             all(device < len(self._used) for device, _ in slices)
-            and sum(amount for _, amount in slices) <= len(self._used) + EPSILON
+            and ordered_sum(amount for _, amount in slices) <= len(self._used) + EPSILON
         )
 
     def _choose(self, device: int, amount: float, avoid: Collection[int]) -> list[Share] | None:

@@ -5,8 +5,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from heapq import nsmallest
 
 import msgspec
 
@@ -20,6 +21,8 @@ Fetch = Callable[[str, str], bytes]
 
 RETRY_S = 2.0
 MOST_DEPTH = 100
+MOST_SKIPPED = 100  # that an answer names
+NAMES = 10_000  # of a folder that are kept in order at the same time
 NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
 
 
@@ -118,25 +121,29 @@ def _checked(data: bytes, digest: str) -> bytes:
 
 
 def list_files(root: AgentFolder, job: str, call: ListFiles) -> CallAnswer:
-    """Plain files of a job below a path, in order; links and other things are named as skipped."""
+    """Plain files of a job below a path, in order; links and other things are named as skipped.
+
+    No more is looked at than the answer needs: a job may have made millions of files.
+    """
+    found: list[FoundFile] = []
+    skipped: list[str] = []
+    more = False
     try:
         with _opened(root, job, call.folder) as (top, owner):
-            found, skipped = [], []
-            for path, status in _walk(top, call.path):
+            for path, status in _walk(top, call.path, call.after):
                 if stat.S_ISREG(status.st_mode) and status.st_uid == owner and not bad_path(path):
+                    if len(found) == call.limit:
+                        more = True
+                        break
                     run = bool(status.st_mode & 0o100)
                     found.append(FoundFile(path, status.st_size, status.st_mtime_ns, run))
-                else:
+                elif len(skipped) < MOST_SKIPPED:
                     skipped.append(path)
     except FileNotFoundError:
         return missing(f"there is no {call.path or call.folder!r} of it here")
     except OSError as error:
         return conflict(f"{call.path or call.folder}: {error.strerror}")
-    found = sorted(each for each in found if each.path > call.after)
-    more = found[: call.limit]
-    return CallAnswer(
-        files=tuple(more), skipped=tuple(sorted(skipped)[:100]), taken=len(found) - len(more)
-    )
+    return CallAnswer(files=tuple(found), skipped=tuple(skipped), taken=int(more))
 
 
 def read_file(root: AgentFolder, job: str, call: ReadFile) -> CallAnswer:
@@ -176,8 +183,8 @@ def _opened(root: AgentFolder, job: str, folder: str) -> Iterator[tuple[int, int
         yield fd, os.fstat(fd).st_uid
 
 
-def _walk(top: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below a path that is no folder; nothing is followed."""
+def _walk(top: int, path: str, after: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below a path that is no folder, after a path; nothing is followed."""
     with contextlib.ExitStack() as opened:
         at = top
         parts = path.split("/") if path else []
@@ -186,26 +193,46 @@ def _walk(top: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
         for number, part in enumerate(parts):
             status = os.stat(part, dir_fd=at, follow_symlinks=False)
             if number == len(parts) - 1 and not stat.S_ISDIR(status.st_mode):
-                yield path, status
+                if path > after:
+                    yield path, status
                 return
             at = _open(opened, part, os.O_RDONLY | os.O_DIRECTORY, at)
-        yield from _below(at, path, 0)
+        done = after.split("/") if after else []
+        below = done[: len(parts)] == parts
+        if below or done < parts:
+            yield from _below(at, path, 0, done[len(parts) :] if below else [])
 
 
-def _below(at: int, path: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(at) as entries:
-        names = sorted(entry.name for entry in entries)
-    for name in names:
+def _below(
+    at: int, path: str, depth: int, done: Sequence[str]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """`done`: the names on the way to the last one that need not come again."""
+    for name in _names(at, done[0] if done else ""):
         inside = f"{path}/{name}" if path else name
+        rest = done[1:] if done and name == done[0] else []
         try:
             status = os.stat(name, dir_fd=at, follow_symlinks=False)
             if not stat.S_ISDIR(status.st_mode):
-                yield inside, status
+                if [name] != done:
+                    yield inside, status
             elif depth < MOST_DEPTH:
                 fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | NO_LINK, dir_fd=at)
                 try:
-                    yield from _below(fd, inside, depth + 1)
+                    yield from _below(fd, inside, depth + 1, rest)
                 finally:
                     os.close(fd)
         except FileNotFoundError:  # the job has just removed it
             continue
+
+
+def _names(at: int, first: str) -> Iterator[str]:
+    """What is in a folder from this name on, in order; of a large one some are kept at a time."""
+    last = None
+    while True:
+        with os.scandir(at) as entries:
+            names = (entry.name for entry in entries)
+            some = nsmallest(NAMES, (n for n in names if n >= first and (last is None or n > last)))
+        yield from some
+        if len(some) < NAMES:
+            return
+        last = some[-1]

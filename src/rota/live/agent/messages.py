@@ -63,12 +63,32 @@ class AgentNode(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, spec=spec)
 
 
+class PartTerms(msgspec.Struct, frozen=True, array_like=True):
+    """By which a part has its turns on GPUs: see `RunPart`."""
+
+    key: PartKey
+    weight: float = 0.0
+    limit: float = 0.0
+    paused: bool = False
+
+    @classmethod
+    def of(cls, key: PartKey, part: RunPart) -> "PartTerms":
+        """Those of a part."""
+        return cls(key, part.gpu_weight, part.gpu_limit, part.paused)
+
+    @property
+    def said(self) -> tuple[float, float, bool]:
+        """Without whose they are."""
+        return self.weight, self.limit, self.paused
+
+
 class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a part.
 
     `waiting`: for devices, nothing on disk yet. `starting`: it has a shim and may be in `setup`.
     `told`: how it was asked to end (empty, `halt` or `kill`). `ran`: its processes were started.
-    `began_s`, `ended_s`: when, by the agent's own `boot_time_s` (None: nobody knows).
+    `began_s`, `ended_s`: when, by the agent's own `boot_time_s` (None: nobody knows). `terms`: by
+    which it has its turns (None: of an older agent, or it has not begun).
     """
 
     key: PartKey
@@ -81,6 +101,7 @@ class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     began_s: float | None = None
     ended_s: float | None = None
     timed_out: bool = False  # its time limit ended it
+    terms: PartTerms | None = None
 
 
 class PartMeasured(msgspec.Struct, frozen=True):
@@ -212,14 +233,16 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `halt` and `kill` may name parts that it never heard of: then it must never start them.
     `lost_s`: after so long without contact the server gives up the agent's nodes, so the agent's
-    jobs must be gone by then (0: never). `discard`: of these jobs nothing need be kept.
-    `restart`: the session that shall end: the agent begins anew, and its jobs run on.
+    jobs must be gone by then (0: never). `terms`: of parts that have other ones now. `discard`: of
+    these jobs nothing need be kept. `restart`: the session that shall end: the agent begins anew,
+    and its jobs run on.
     """
 
     launch: tuple[LaunchPart, ...] = ()
     halt: tuple[PartKey, ...] = ()
     kill: tuple[PartKey, ...] = ()
     forget: tuple[PartKey, ...] = ()
+    terms: tuple[PartTerms, ...] = ()
     logs: tuple[LogRequest, ...] = ()
     discard: tuple[str, ...] = ()
     lost_s: float = 0.0
@@ -232,6 +255,6 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     def urgent(self) -> bool:
         """Is there anything to do?"""
         return bool(
-            self.launch or self.halt or self.kill or self.forget or self.logs or self.discard
-            or self.error or self.lane or self.restart
+            self.launch or self.halt or self.kill or self.forget or self.terms or self.logs
+            or self.discard or self.error or self.lane or self.restart
         )  # fmt: skip

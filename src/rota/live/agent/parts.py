@@ -38,6 +38,7 @@ from rota.live.agent.messages import (
     PartKey,
     PartState,
     PartStatus,
+    PartTerms,
 )
 from rota.live.agent.sandbox import JobAccount, Sandbox, gpu_devices, own_box
 from rota.live.clock import boot_time_s
@@ -50,6 +51,7 @@ FILE, SECRETS_DIR = "file:", "ROTA_SECRETS_DIR"
 VALUES_KEPT, NAME_LENGTH = 64, 100  # of what a job reports
 EXCESS = "excess"  # the file that tells the shim of too much GPU memory
 PAUSED = "paused"  # the file that says that its processes have been stopped for a while
+ABOUT = "part.json"  # what the agents after this one need to know
 
 
 def secret_names(launch: Launch) -> list[str]:
@@ -66,6 +68,7 @@ class LocalPart:
         self.node = ""
         self.shares: list[Share] = []
         self.gpu_mem_gib = 0.0  # that it may use of each of its GPUs; 0: nobody said
+        self.terms = PartTerms(key)
         self.state: PartState = "waiting"
         self.told = self.why = ""
         self.code = 0
@@ -107,6 +110,7 @@ class LocalPart:
         return PartStatus(
             self.key, self.state, told, self.ran, self.code, self.asked, self.why,
             self.began_s, self.ended_s, self.timed_out,
+            self.terms if self.state in ("starting", "running") else None,
         )  # fmt: skip
 
     # --- beginning ----------------------------------------------------------------------------
@@ -114,7 +118,7 @@ class LocalPart:
     @classmethod
     def found(cls, folder: Path, root: AgentFolder, boot: str) -> "LocalPart | None":
         """A part that an earlier agent left; None for a folder that cannot be read."""
-        about = read_record(folder, "part.json")
+        about = read_record(folder, ABOUT)
         try:
             part = cls(PartKey(str(about["run"]), int(about["node_rank"])), root, boot)
         except (KeyError, ValueError, TypeError):
@@ -123,6 +127,8 @@ class LocalPart:
         part.node, part._mark = str(about.get("node", "")), str(about.get("key", ""))
         part.shares = [(int(device), float(amount)) for device, amount in about.get("shares", ())]
         part.gpu_mem_gib = float(about.get("gpu_mem_gib", 0.0))
+        weight, limit, paused = about.get("terms", (0.0, 0.0, False))
+        part.terms = PartTerms(part.key, float(weight), float(limit), bool(paused))
         part._paused = None if (folder / PAUSED).exists() else False
         how = shim.read(str(folder / "stop")).split()
         part.told = how[0] if how else ""
@@ -157,9 +163,10 @@ class LocalPart:
         limits = environment.of_mps(launch.part, node, shares)
         order["env"] = {**limits, **order["env"]}  # as of all variables, those of the job win
         self.gpu_mem_gib = launch.part.gpu_mem_gib
+        self.terms = PartTerms.of(self.key, launch.part)
         texts = {
             "order.json": json.dumps(order),
-            "part.json": json.dumps(self._about(launch, shares)),
+            ABOUT: json.dumps(self._about(launch, shares)),
             f"{SEEN}/setup.sh": launch.launch.setup,
             f"{SEEN}/run.sh": launch.launch.run,
             f"{SEEN}/pre_stop.sh": launch.launch.pre_stop,
@@ -310,6 +317,7 @@ class LocalPart:
             "key": self._mark,
             "shares": list(shares),
             "gpu_mem_gib": launch.part.gpu_mem_gib,
+            "terms": self.terms.said,
         }
 
     # --- watching -----------------------------------------------------------------------------
@@ -411,8 +419,19 @@ class LocalPart:
 
     @property
     def leaves(self) -> bool:
-        """Is it to be stopped?"""
-        return bool(self._wants[0] or self.told)
+        """Is it to end? Its shim knows that first if it has used up its time."""
+        return bool(self._wants[0] or self.told) or (self._folder / shim.ENDS).exists()
+
+    def agree(self, terms: PartTerms) -> None:
+        """From now on it has its turns by these; the server tells the agents after us, too."""
+        if self.over or terms == self.terms:
+            return
+        self.terms = terms
+        about = {**read_record(self._folder, ABOUT), "terms": terms.said}
+        try:
+            shim.write_whole(str(self._folder / ABOUT), json.dumps(about))
+        except OSError as error:
+            log.warning("terms.delayed", extra={"run": self.key.run, "why": str(error)})
 
     def pause(self) -> None:
         """Stop its processes until `go_on`; the folder says so first, for the agents after us.
@@ -426,13 +445,18 @@ class LocalPart:
                 log.warning("pause.delayed", extra={"run": self.key.run, "why": str(error)})
                 return
         self._paused = True
-        processes.stop_job(self.shim_pid, self._mark)
+        processes.stop_job(self.shim_pid, self._cgroup, self._own())
 
     def go_on(self) -> None:
         """Let its processes go on, if they were stopped."""
         if self._paused is not False and not self.over:
-            processes.continue_job(self.shim_pid)
+            processes.continue_job(self.shim_pid, self._cgroup)
             self._paused = False
+
+    def _own(self) -> frozenset[int]:
+        """Processes of its shim that are not the job's: they hold its box, or a way into it."""
+        pids = shim.read(str(self._folder / shim.OWN)).split()
+        return frozenset(map(int, filter(str.isdecimal, pids)))
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -471,9 +495,7 @@ class LocalPart:
         about = {"run": self.key.run, "node_rank": self.key.node_rank}
         end = {"asked": True, "why": "it was never started", "lost": self._wants[1]}
         with contextlib.suppress(FileExistsError):
-            self._root.create(
-                self.key, {"part.json": json.dumps(about), "exit.json": json.dumps(end)}
-            )
+            self._root.create(self.key, {ABOUT: json.dumps(about), "exit.json": json.dumps(end)})
         self._finish(end)
 
     def refuse(self, why: str) -> None:

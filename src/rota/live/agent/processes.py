@@ -4,7 +4,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -67,24 +67,25 @@ def nudge(pidfd: int) -> None:
     shim.send(signal.pidfd_send_signal, pidfd, shim.NEWS)
 
 
-def stop_job(shim_pid: int, key: str) -> None:
-    """Stop all processes of a job that its shim has started, and not the shim's own.
+def stop_job(shim_pid: int, cgroup: str, own: Collection[int]) -> None:
+    """Stop all processes of a job, and not those that its shim has for itself (`own`).
 
-    To be called as long as it shall stand still: one that is just being born, or in the middle of
-    an exec (then it has no environment), is missed.
+    Those in its cgroup are frozen at once, where there is one that can be; whoever else is below
+    its shim is stopped by a signal, whatever it calls itself and whatever session it made. To be
+    called as long as it shall stand still: one that is just being born is missed by signals.
     """
-    marker = f"ROTA_RUN_KEY={key}".encode()
-    for pid in shim.descendants(shim_pid) if shim_pid and key else ():
-        if marker in _environ(Path("/proc", str(pid))):
+    frozen: set[int] = set()
+    if cgroup and shim.freeze(cgroup, "1"):
+        frozen = {int(pid) for pid in shim.read(f"{cgroup}/cgroup.procs").split()}
+    for pid in shim.descendants(shim_pid) if shim_pid else ():
+        if pid not in frozen and pid not in own:
             shim.send(os.kill, pid, signal.SIGSTOP)
 
 
-def continue_job(shim_pid: int) -> None:
-    """Let everybody below a shim go on, whatever its environment is by now.
-
-    One that was told to stop may be in the middle of an exec, or have become a program without our
-    variables, and nobody would call again. The shim's own do not mind this signal.
-    """
+def continue_job(shim_pid: int, cgroup: str) -> None:
+    """Let everybody below a shim go on. The shim's own do not mind this signal."""
+    if cgroup:
+        shim.freeze(cgroup, "0")
     for pid in shim.descendants(shim_pid) if shim_pid else ():
         shim.send(os.kill, pid, signal.SIGCONT)
 

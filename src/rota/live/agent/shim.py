@@ -12,6 +12,8 @@ quickly and outlives its parent. Everything it needs to know is in its folder:
     running        there when `setup` is over and every process was started: when that was; it is
                    touched now and then while the shim lives
     excess         `warn` or `stop`, and why: it uses more GPU memory than it may
+    own            processes below it that are not the job's: they hold its box, or a way into it
+    ends           there when it is being ended: then it does not wait for its turn on a GPU
     stop           `halt` (SIGTERM, grace, SIGKILL) or `kill`; a second word says on whose account
     exit.json      how it ended, when it began and when it ended: the last thing that is written
     job/           what the job itself may see of it: its scripts and its file of reports
@@ -91,6 +93,7 @@ MOST_TURNS, MOST_LINES = (
 RUNNING, ENDING, LAST = range(3)
 FOREVER = float("inf")
 CHANNELS = "channels"
+OWN, ENDS = "own", "ends"
 SECRETS = "secrets.json"  # variables that are on disk only until they were read
 KEPT_OUTPUT, KEPT_INPUT, PIECE = 1 << 20, 1 << 18, 1 << 16  # bytes of a channel
 HEAD = 5  # bytes before each piece of a channel's output: which stream, and how long it is
@@ -438,6 +441,16 @@ def kill_cgroup(folder: str) -> None:
         send(os.kill, int(pid), signal.SIGKILL)
 
 
+def freeze(folder: str, value: str) -> bool:
+    """Stop all in a cgroup (1), or let them go on (0); can that be done here (version 2)?"""
+    path = f"{folder}/cgroup.freeze"
+    return (
+        bool(folder)
+        and os.access(path, os.W_OK)
+        and write_settings(folder, {"cgroup.freeze": value})
+    )
+
+
 class Box:
     """Namespaces for the processes of a run, made and held by bwrap."""
 
@@ -687,6 +700,7 @@ class Shim:
         self.order["env"] |= json.loads(read(f"{self.folder}/{SECRETS}") or "{}")
         with contextlib.suppress(OSError):
             os.unlink(f"{self.folder}/{SECRETS}")
+        self.own: set[int] = set()  # processes below us that are not the job's
         self.main: dict[int, int] = {}  # pid -> number of the process (or SETUP)
         self.groups: set[int] = set()  # every pid that was ever in `main`
         self.codes: dict[int, int] = {}  # number -> exit code
@@ -775,11 +789,13 @@ class Shim:
             finally:
                 os._exit(NOT_STARTED)
         until = time.monotonic() + HOOK_S
+        self.keep_own(self.own | {pid})
         while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
             stopped = which == "prolog" and read(f"{self.folder}/stop")
             if stopped or time.monotonic() >= until:
                 send(os.killpg, pid, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD, NEWS}, ENDING_S)
+        self.keep_own(self.own - {pid})
         code = os.waitstatus_to_exitcode(ended[1])
         if code:
             end = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
@@ -810,6 +826,7 @@ class Shim:
         except OSError as error:
             self.outside = f"its sandbox cannot be made: {error}"
             self.end(0.0)
+        self.keep_own(self.own | self.box.pids)
         ctypes.CDLL(None).prctl(PARENT_SIGNAL, UNGUARDED, 0, 0, 0)  # another user has none
         if os.getppid() != self.guard:
             os.kill(os.getpid(), UNGUARDED)
@@ -828,8 +845,10 @@ class Shim:
                 self.kill()
             self.mark()
             self.sleep(now)
-        if not (self.asked or self.outside or self.timed_out):
+        if not (self.asked or self.outside or self.timed_out or self.excess):
             self.phase, self.kill_at = RUNNING, FOREVER  # only leftovers had to be ended
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.folder}/{ENDS}")
 
     def reap(self) -> bool:
         """Take note of those that ended; is anybody left?"""
@@ -842,9 +861,18 @@ class Shim:
                 return bool(self.main or self.box is None or self.others())
             if self.box is not None and pid == self.box.holder:
                 self.outside = self.outside or "its sandbox was killed"
+            if pid in self.own:
+                self.keep_own(self.own - {pid})
             number = self.main.pop(pid, None)
             if number is not None:
                 self.ended(number, os.waitstatus_to_exitcode(status))
+
+    def keep_own(self, pids: set[int]) -> None:
+        """Say which processes below us are not the job's: they are never stopped for a while."""
+        if pids != self.own:
+            self.own = pids
+            with contextlib.suppress(OSError):
+                write_whole(f"{self.folder}/{OWN}", " ".join(map(str, sorted(pids))))
 
     def others(self) -> dict[int, int]:
         """Return {pid: group} of everybody below us who does not hold the sandbox."""
@@ -928,6 +956,8 @@ class Shim:
         self.kill_at = min(self.kill_at, time.monotonic() + grace_s)
         if self.phase == RUNNING:
             self.phase = ENDING
+            with contextlib.suppress(OSError):
+                write_whole(f"{self.folder}/{ENDS}", "")  # it does not wait for turns any more
             if grace_s and self.order.get("pre_stop") and self.ran and self.main and not self.code:
                 self.start(PRE_STOP, self.order["pre_stop"], {})
             elif grace_s:
@@ -935,9 +965,11 @@ class Shim:
 
     def terminate(self) -> None:
         """SIGTERM for everybody."""
+        freeze(self.cgroup, "0")
         for group in self.groups & set(self.others().values()):
             send(os.killpg, group, signal.SIGTERM)
-            send(os.killpg, group, signal.SIGCONT)  # one that is suspended cannot react
+        for pid in self.others():
+            send(os.kill, pid, signal.SIGCONT)  # one that is suspended cannot react
 
     def clear(self) -> None:
         """Nothing that was started is left, but what it started is."""
@@ -984,6 +1016,8 @@ class Shim:
             finally:
                 os._exit(NOT_STARTED)
         os.close(tell)
+        if terminal:
+            self.keep_own(self.own | {pid})
         self.main[pid] = number
         self.groups.add(pid)
         with os.fdopen(told, "rb") as pipe:  # it closes when the script begins
@@ -1022,7 +1056,9 @@ class Shim:
             wanted = {}
         os.unlink(path)  # from now on it is never opened again
         with contextlib.suppress(OSError):
-            if self.fork(outside=True):
+            pid = self.fork(outside=True)
+            if pid:
+                self.keep_own(self.own | {pid})
                 return
             try:
                 environ = self.environ({**self.order["processes"][0], **wanted.get("env", {})})

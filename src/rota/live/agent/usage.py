@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from rota.core.efficiency import IDLE
 from rota.core.errors import OptionError
+from rota.core.sums import ordered_sum
 from rota.live.agent import shim
 from rota.live.agent.health import HealthAnswer, ask
 from rota.live.agent.messages import PartKey, PartUsage
@@ -87,7 +88,9 @@ def used_below(pid: int, table: Mapping[int, tuple[int, float, float]]) -> tuple
     """Processor seconds and GiB of everybody below a process; of itself only who has gone."""
     everybody = below(pid, table)
     own_s = table[pid][1] if pid in table else 0.0
-    return own_s + sum(table[each][1] for each in everybody), sum(table[p][2] for p in everybody)
+    return own_s + ordered_sum(table[each][1] for each in everybody), ordered_sum(
+        table[p][2] for p in everybody
+    )
 
 
 def gpu_memory(text: str) -> dict[int, dict[str, float]]:
@@ -231,7 +234,7 @@ class UsageWatch:
             if before is not None:
                 cpus = max(0.0, cpu_s - before.cpu_s) / max(now_s - before.at_s, 1e-3)
                 shares = [gpus[device] for device in part.devices if device in gpus]
-                busy = sum(shares) / len(shares) if shares else None
+                busy = ordered_sum(shares) / len(shares) if shares else None
                 idle = float(sum(share < IDLE for share in shares)) if shares else None
                 told.append(PartUsage(part.key.run, part.key.node_rank, cpus, mem_gib, busy, idle))
         if told:

@@ -9,6 +9,7 @@ from rota.live.agent.messages import (
     LaunchPart,
     PartKey,
     PartStatus,
+    PartTerms,
 )
 from rota.live.driver import RunOrder, RunPart, RunStatus
 
@@ -21,17 +22,26 @@ class AgentRun:
     """
 
     def __init__(self, order: RunOrder, account: str = "", *, of_owner: bool = False) -> None:
-        self.order = order
         self._account, self._of_owner = account, of_owner
-        self.parts: dict[PartKey, RunPart] = {
-            PartKey(order.run, part.node_rank): part for part in order.parts
-        }
+        self.parts: dict[PartKey, RunPart]
+        self.renew(order)
         self.statuses: dict[PartKey, PartStatus] = {}
         self.halting = self.killing = False
         self._cause: PartStatus | None = None
         self._began_s: dict[PartKey, float] = {}  # by the server's `boot_time_s`
         self._ended_s: dict[PartKey, float] = {}
         self._told_running = self._told_end = False
+
+    def renew(self, order: RunOrder) -> None:
+        """It has other terms."""
+        self.order = order
+        self.parts = {PartKey(order.run, part.node_rank): part for part in order.parts}
+
+    def new_terms(self, key: PartKey, status: PartStatus) -> list[PartTerms]:
+        """By which a part has its turns, if its agent (of this version) knows others; else none."""
+        wanted = PartTerms.of(key, self.parts[key])
+        known = status.terms is None or self.over(key)
+        return [] if known or status.terms == wanted else [wanted]
 
     def over(self, key: PartKey) -> bool:
         """Is this part over, once and for all?"""

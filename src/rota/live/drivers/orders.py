@@ -2,13 +2,14 @@
 
 import signal
 import threading
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rota.core.errors import ClusterError
-from rota.live.driver import Listener, Message, RunOrder, RunStatus
+from rota.live.driver import Driver, Listener, Message, RunOrder, RunStatus
 
 RUN, HALT, KILL = "run", "halt", "kill"
 REFUSED = 125  # the exit code of a run that the cluster does not take
@@ -137,3 +138,62 @@ class DriverThread:
                 raise
             self._orders.popleft()
             any_given = True
+
+
+class RunsOfThread(Protocol):
+    """Runs that a driver's thread carries out: `OrderedRuns` of whatever kind."""
+
+    def end(self, name: str, want: str) -> None:
+        """Let a run end."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Its end was understood."""
+        ...
+
+
+class ThreadedDriver(Driver):
+    """A driver that carries out what is wanted in one thread: every call becomes an order to it."""
+
+    def __init__(self, thread: str) -> None:
+        """Name the thread, which `open` of the driver has to start."""
+        self._thread = DriverThread(thread, self._work)
+        self._adopted = False  # runs were handed over, and nobody has looked for them yet
+
+    @abstractmethod
+    def _work(self) -> None:
+        """What the thread does."""
+
+    @abstractmethod
+    def _take(self, order: RunOrder, want: str, *, adopted: bool) -> None:
+        """In the thread: this run shall exist; `adopted`: it may exist already."""
+
+    @abstractmethod
+    def _holder(self, run: str) -> RunsOfThread:
+        """Who carries out this run."""
+
+    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
+        """These runs shall exist; each is looked for before anything is created."""
+
+        def take() -> None:
+            for order in runs:
+                self._take(order, HALT if order.run in halting else RUN, adopted=True)
+            self._adopted = True
+
+        self._thread.order(take)
+
+    def launch(self, order: RunOrder) -> None:
+        """Execute it."""
+        self._thread.order(lambda: self._take(order, RUN, adopted=False))
+
+    def halt(self, run: str) -> None:
+        """SIGTERM, its grace, SIGKILL."""
+        self._thread.order(lambda: self._holder(run).end(run, HALT))
+
+    def kill(self, run: str) -> None:
+        """SIGKILL."""
+        self._thread.order(lambda: self._holder(run).end(run, KILL))
+
+    def forget(self, run: str) -> None:
+        """No more news of it."""
+        self._thread.order(lambda: self._holder(run).forget(run))

@@ -21,6 +21,7 @@ from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 
 EPSILON = 1e-9  # sums of fractions of GPUs are rounded
@@ -168,7 +169,7 @@ class Limits(Admission):
             for other in view.tenants
             if any(above.name == tenant for above in view.tenants.path(other.name))
         }
-        return sum(self.state.gpus.get(f"{QUEUE}:{part}", 0.0) for part in sorted(parts))
+        return ordered_sum(self.state.gpus.get(f"{QUEUE}:{part}", 0.0) for part in sorted(parts))
 
     def _first(self, account: str) -> float:
         """Who is first in a line."""

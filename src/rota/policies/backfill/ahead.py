@@ -13,6 +13,9 @@ from heapq import heapify, heappop, heappush
 from rota.core.events import INF
 from rota.policies.backfill.profile import EPSILON, Found, Profile
 
+Front = tuple[list[float], list[float]]
+"""How early jobs of so many seconds could begin at best: seconds and starts, both increasing."""
+
 
 def plan_ahead(  # noqa: C901, PLR0912, PLR0915 - written out: a call for each step costs more
     now_s: float,
@@ -34,37 +37,35 @@ def plan_ahead(  # noqa: C901, PLR0912, PLR0915 - written out: a call for each s
     heapify(later)
     times, free = [now_s], [level]
     known: Found = {}
-    smaller: dict[float, list[tuple[list[float], list[float]]]] = {}  # of `known`
-    never: dict[float, float] = {}  # GPUs: there is no time at which they are free for so long
+    asked: dict[float, tuple[list[float], list[float], list[Front]]] = {}
+    """By GPUs: what was found for as many, and for fewer."""
     begins: list[float] = []
     for amount, seconds in wants:
-        if amount in never and seconds >= never[amount]:
+        if amount not in asked:
+            longs, starts = front = known[amount] = ([], [])
+            asked[amount] = (longs, starts, [known[one] for one in known if one < amount])
+            for one, (_, _, less) in asked.items():
+                if one > amount:
+                    less.append(front)
+        longs, starts, less = asked[amount]
+        place = bisect_right(longs, seconds)
+        # not before those that asked for no more: what is free only shrinks
+        bound_s = starts[place - 1] if place else -INF
+        if place and longs[place - 1] == seconds:
+            place -= 1
+        for others, found in less:
+            i = bisect_right(others, seconds)
+            if i and found[i - 1] > bound_s:
+                bound_s = found[i - 1]
+        if bound_s == INF:
             begins.append(INF)
             continue
-        if amount not in smaller:
-            known[amount] = ([], [])
-            smaller = {one: [known[o] for o in known if o <= one] for one in known}
-        bound_s = -INF  # not before those that asked for no more: what is free only shrinks
-        for longs, starts in smaller[amount]:
-            i = bisect_right(longs, seconds)
-            if i and starts[i - 1] > bound_s:
-                bound_s = starts[i - 1]
         need = amount - EPSILON
         at, count = bisect_left(times, bound_s), len(times)
         while True:  # the first window of so many seconds in which enough are free
             while at < count and free[at] < need:
                 at += 1
             if at == count:
-                level = free[-1]
-                while later and level < need:
-                    time_s = later[0][0]
-                    while later and later[0][0] == time_s:
-                        level += heappop(later)[1]
-                    times.append(time_s)
-                    free.append(level)
-                last = count = len(times)
-                at = count - 1
-                end_s = times[at] + seconds
                 break
             end_s = times[at] + seconds
             last = bisect_left(times, end_s, at + 1)
@@ -74,16 +75,30 @@ def plan_ahead(  # noqa: C901, PLR0912, PLR0915 - written out: a call for each s
             while free[at] >= need:
                 at -= 1
             at += 1
-        start_s = times[at] if free[at] >= need else INF
+        if at == count:  # behind all that is planned
+            level = free[-1]
+            while later and level < need:
+                time_s = later[0][0]
+                while later and later[0][0] == time_s:
+                    level += heappop(later)[1]
+                times.append(time_s)
+                free.append(level)
+            start_s = times[-1] if level >= need else INF
+            begins.append(start_s)
+            if start_s > bound_s:
+                longs[place:], starts[place:] = [seconds], [start_s]  # nobody starts later
+            end_s = start_s + seconds
+            if start_s < end_s:
+                free[-1] = level - amount
+                if end_s < INF:
+                    heappush(later, (end_s, amount))
+            continue
+        start_s = times[at]
         begins.append(start_s)
         if start_s > bound_s:
-            longs, starts = known[amount]
-            i = bisect_left(longs, seconds)
-            behind = bisect_right(starts, start_s, lo=i)  # they ask for more and found no later one
-            longs[i:behind], starts[i:behind] = [seconds], [start_s]
-        if start_s == INF:
-            never[amount] = seconds
-        elif start_s < end_s:
+            behind = bisect_right(starts, start_s, lo=place)  # they ask for more, start no later
+            longs[place:behind], starts[place:behind] = [seconds], [start_s]
+        if start_s < end_s:
             if last == count:
                 if end_s < INF:
                     heappush(later, (end_s, amount))

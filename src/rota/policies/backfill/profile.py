@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from rota.core.events import INF
+from rota.core.sums import ordered_sum
 
 EPSILON = 1e-9  # fractions of GPUs are sums of floats
 
@@ -173,7 +174,7 @@ class Profiles:
         for start_s in sorted({time_s for part in parts for time_s in part.times}):
             end_s = start_s + seconds
             spare = [max(part.least(start_s, end_s), 0.0) for part in parts]
-            if sum(spare) >= gpus - EPSILON:
+            if ordered_sum(spare) >= gpus - EPSILON:
                 for part, most in zip(parts, spare, strict=True):
                     part.take(start_s, end_s, min(most, gpus))
                     gpus -= min(most, gpus)

@@ -4,28 +4,43 @@ Several jobs may have the same home; who runs when is for the policy to say. A s
 affinity of the first job that came when it was empty: servers for jobs with 1 GPU, with 2, ...
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+from rota.core.allocation import TERMS
 from rota.core.jobs import Job
-from rota.core.sharing import OVERCOMMITS, GpuPart, conflict
+from rota.core.sharing import DUST, OVERCOMMITS, GpuPart, conflict
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
+from rota.core.view import View
 from rota.policies._gpus import SharedGpu, SharedGpus, gpus_needed, part_for
 
 Home = tuple[int, ...]
 """Numbers of GPUs."""
 
 
+def beside_gpus(topology: Topology, node: Vertex) -> dict[str, float]:
+    """How much a server has of all that is counted there, and of which a shortage forbids jobs."""
+    found = {
+        kind.name: node.resources.get(kind.name, 0.0)
+        for kind in topology.kinds.values()
+        if kind.name not in TERMS and kind.total is None and not kind.compressible
+    }
+    found.pop("gpu", None)
+    for kind, amount in (("cpu", "cpus"), ("memory", "mem_gib")):
+        if any(getattr(each, amount) for each in topology.nodes):
+            found[kind] = getattr(node, amount)
+        else:
+            found.pop(kind, None)
+    return found
+
+
 class Homes:
     """The homes of all jobs that have one."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        homes: dict[int, Home],
-        labels: dict[int, int],
-        jobs: Mapping[int, Job],
-    ) -> None:
+    def __init__(self, view: View, homes: dict[int, Home], labels: dict[int, int]) -> None:
+        topology, jobs = view.topology, view.active
         self._topology = topology
+        self._spent = view.spent
         self._vertices = topology.vertices
         self.of = homes  # by number of the job
         self.labels = labels  # by server: its affinity
@@ -35,14 +50,32 @@ class Homes:
             for device in home:
                 self.living.setdefault(device, []).append(index)
         foreign = (job for job in jobs.values() if job.running and job.index not in homes)
-        self._gpus = SharedGpus(topology, foreign)
+        self._gpus = SharedGpus(topology, foreign, view.spent)
         self._devices: dict[int, list[int]] = {}  # by server
 
     # --- servers ----------------------------------------------------------------------------------
 
     def servers(self, job: Job) -> Iterator[Vertex]:
         """Those on which it may run."""
-        return (node for node in self._gpus.nodes if self._gpus.accepts(node, job))
+        return (
+            node
+            for node in self._gpus.nodes
+            if self._gpus.accepts(node, job) and self._could_hold(node, job)
+        )
+
+    def _could_hold(self, node: Vertex, job: Job) -> bool:
+        """Has it enough beside GPUs, if nobody else is there?"""
+        shape = job.shape
+        if not (shape.cpus or shape.mem_gib or shape.resources):
+            return True
+        have = beside_gpus(self._topology, node)
+        part = min(1.0, node.gpus / max(1, gpus_needed(job)))  # of a job on several servers
+        wants = {"cpu": shape.cpus, "memory": shape.mem_gib, **shape.resources}
+        return all(
+            have[kind] - self._spent.get((node.id, kind), 0.0) >= amount * part - DUST
+            for kind, amount in wants.items()
+            if kind in have
+        )
 
     def devices(self, node: Vertex) -> list[int]:
         """The GPUs of a server that jobs can live on."""
@@ -87,7 +120,7 @@ class Homes:
         if self._gpus[device].parts:
             return False
         parts = [part_for(self._jobs[index]) for index in self.living.get(device, ())]
-        return sum(each.gpus for each in parts) + part.gpus <= 1 and self.together(
+        return ordered_sum(each.gpus for each in parts) + part.gpus <= 1 and self.together(
             device, part, *parts
         )
 

@@ -34,10 +34,11 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import ExplicitPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.topology import Vertex
 from rota.core.view import View, arrival
 from rota.policies._gpus import gpus_needed, on_gpus, part_for
-from rota.policies.gandiva.homes import Homes
+from rota.policies.gandiva.homes import Homes, beside_gpus
 
 DUST = 1e-9
 
@@ -87,7 +88,7 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
     def decide(self, view: View) -> Plan:
         """Who lives where, and who of them runs now."""
         plan, state = view.plan(ExplicitPlan), self.state
-        homes = Homes(view.topology, state.homes, state.labels, view.active)
+        homes = Homes(view, state.homes, state.labels)
         self._notice(view, homes)
         waiting = [job for job in view.waiting if self._may_live(job, plan)]
         due = view.now_s >= state.looked_s + self.params.slice_s
@@ -176,7 +177,7 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
         for one, two in list(state.pairs.items()):
             rates = [(view.active[index].rate, state.alone[index]) for index in (one, two)]
             if one < two and all(rate > 0 for rate, _ in rates):
-                progress = sum(rate / alone for rate, alone in rates)
+                progress = ordered_sum(rate / alone for rate, alone in rates)
                 if progress < self.params.gain:
                     self._part(one)
                     state.bad.add((one, two))
@@ -338,10 +339,13 @@ class NodeRoom:
         self._nodes = [node for node in view.topology.nodes if node.open]
         self._left: dict[tuple[int, str], float] = {}
         for node in view.topology.nodes:
-            have = {"cpu": node.cpus, "memory": node.mem_gib, **node.resources}
-            self._left.update(((node.id, kind), amount) for kind, amount in have.items())
+            for kind, amount in beside_gpus(view.topology, node).items():
+                self._left[node.id, kind] = amount
         self._whole = view.topology.supply
         self._left.update(((0, kind), amount) for kind, amount in self._whole.items())
+        for (vertex, kind), amount in view.spent.items():
+            place = (0 if kind in self._whole else vertex, kind)
+            self._left[place] = self._left.get(place, 0.0) - amount
 
     def take(self, allocation: Allocation) -> bool:
         """Take what an allocation has of nodes, if there is room for it."""
@@ -364,10 +368,8 @@ class NodeRoom:
         wants = {"cpu": shape.cpus, "memory": shape.mem_gib, **shape.resources}
         for node in self._nodes:
             here = [(node.id, kind, amount) for kind, amount in wants.items() if amount]
-            held = Allocation(
-                (), [part for part in here if part[1] in self._whole or self._left.get(part[:2])]
-            )
+            held = Allocation((), here or [(node.id, "cpu", 0.0)])
             fine = node.suits(shape.labels) and node.gpu_type in (shape.types or (node.gpu_type,))
-            if held.extra and fine and self.take(held):
+            if fine and self.take(held):
                 plan.place_at(job, held)
                 return

@@ -30,6 +30,7 @@ import numpy as np
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.state import State
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies.gandiva_fair.stride import Stride, deal
 from rota.policies.gandiva_fair.trading import EPSILON, Market, entitlements, trade
@@ -134,14 +135,16 @@ class GandivaFair(ChoicePolicy[GandivaFairParams]):
         kinds = list(view.up_by_type)
         speed = np.zeros((len(by_user), len(kinds)))
         for row, own in enumerate(by_user.values()):
-            gpus = sum(job.gpus for job in own)
+            gpus = ordered_sum(job.gpus for job in own)
             for job in own:
                 for kind in self.types.preferred(job, view):
                     speed[row, kinds.index(kind)] += job.gpus / gpus * job.speed_on(kind)
         return Market(
             capacity=np.array(list(view.up_by_type.values()), float),
             tickets=np.array([max(view.tenants.get(user).weight, 1e-9) for user in by_user]),
-            demand=np.array([sum(job.gpus for job in own) for own in by_user.values()], float),
+            demand=np.array(
+                [ordered_sum(job.gpus for job in own) for own in by_user.values()], float
+            ),
             speed=speed,
         )
 

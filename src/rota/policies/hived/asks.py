@@ -45,6 +45,11 @@ class AskedGroup(NamedTuple):
     never: str = ""
     """Why it cannot run; empty if it can."""
 
+    @property
+    def choosy(self) -> bool:
+        """Not every node of the right type will do."""
+        return any(not spec.ignore_k8s_suggested_nodes for spec in self.pods)
+
 
 class HivedRules(msgspec.Struct, frozen=True):
     """What holds for jobs that do not fit into the configuration."""
@@ -63,13 +68,22 @@ class HivedRequests:
     """Jobs of equal tenant, priority and shape ask for the same."""
 
     def __init__(
-        self, hived: Hived, chains: Mapping[str, Sequence[str]], rules: HivedRules, probe: Probe
+        self,
+        hived: Hived,
+        chains: Mapping[str, Sequence[str]],
+        rules: HivedRules,
+        probe: Probe,
+        choosy: Callable[[Shape], bool],
     ) -> None:
-        """Ask on these cells; `chains` are the chains of each type of GPU."""
+        """Ask on these cells; `chains` are the chains of each type of GPU.
+
+        `choosy`: not every node of the right type will do for such a request.
+        """
         self._hived = hived
         self._chains = chains
         self._rules = rules
         self._probe = probe
+        self._choosy = choosy
         self._known: dict[tuple[str, int, int, bool], AskedGroup] = {}
 
     def of(self, job: Job) -> AskedGroup:
@@ -143,7 +157,7 @@ class HivedRequests:
         for kind in shape.types or self._chains:
             for chain in self._chains.get(kind, ()):
                 spec = self._in_chain(base, shape, chain)
-                if spec is not None and (not shape.labels or self._probe(spec, shape)):
+                if spec is not None and (not self._choosy(shape) or self._probe(spec, shape)):
                     found.append(spec)
         return tuple(found)
 
@@ -164,7 +178,7 @@ class HivedRequests:
             leaf_cell_number=sizes[0],
             leaf_cell_type="" if base.pinned_cell_id else self._hived.cells.levels[chain].leaf,
             lazy_preemption_enable=self._rules.lazy,
-            ignore_k8s_suggested_nodes=not shape.labels,
+            ignore_k8s_suggested_nodes=not self._choosy(shape),
             affinity_group=GroupSpec("", tuple(Member(1, size) for size in sizes)),
             chain=chain,
             apart=apart,

@@ -49,7 +49,7 @@ class Classes:
             self._jobs[place] = {each.index: each for each in sorted(jobs.values(), key=arrival)}
         if place is not None:
             self.changed.add(place[0])
-            if job.shape.labels:
+            if asked.choosy:
                 self.picky.add(place)
 
     def _drop(self, index: int) -> None:

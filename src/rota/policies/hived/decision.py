@@ -87,6 +87,9 @@ class CellDecision:
     def _lacks(self, job: Job) -> bool:
         """Is less left than it asks for of what the cluster has as a whole?"""
         asked = {kind: need for kind, need in job.shape.resources.items() if kind in self._supply}
+        for (_, kind), amount in self.view.spent.items():
+            if kind in asked:
+                asked[kind] += amount
         for index in self.fleet.placed if asked else ():
             other = self._started[index][0] if index in self._started else self._running[index]
             for kind in asked.keys() & other.shape.resources.keys():

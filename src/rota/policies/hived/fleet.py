@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.core.allocation import Allocation
+from rota.core.allocation import TERMS, Allocation
 from rota.core.errors import ClusterSpecError
 from rota.core.jobs import Job, Shape
-from rota.core.topology import Topology
+from rota.core.resources import CPU
+from rota.core.sharing import GpuPart, conflict
+from rota.core.topology import Topology, Vertex
 from rota.policies.hived import leaves, snapshot
 from rota.policies.hived.algorithm import EVERYWHERE, Hived, HivedWait, Preempt
 from rota.policies.hived.asks import HivedRequests, HivedRules, named
@@ -56,7 +58,10 @@ class Fleet:
         self._devices = self._find_devices()
         self.types = self._find_types()
         """Type of GPU of each chain."""
-        self.asks = HivedRequests(self.hived, self._chains(), rules, self._has_place)
+        self._choosy: dict[int, bool] = {}  # by number of the shape
+        self.asks = HivedRequests(
+            self.hived, self._chains(), rules, self._has_place, self.is_choosy
+        )
         self._empty: Hived | None = None
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -109,18 +114,45 @@ class Fleet:
                     self.hived.set_bad(name)
         return changed
 
-    def _labelled(self, shape: Shape) -> Container[str]:
-        if not shape.labels:
+    def _suited(self, shape: Shape) -> Container[str]:
+        """Nodes with its labels, and whose GPUs can be what it asks for; all of them: nothing."""
+        if not self.is_choosy(shape):
             return EVERYWHERE
-        wanted = set(shape.labels)
-        return frozenset(n.name for n in self._topology.nodes if wanted <= set(n.labels))
+        return frozenset(node.name for node in self._topology.nodes if self._suits(node, shape))
+
+    def is_choosy(self, shape: Shape) -> bool:
+        """Not every node of the right type will do."""
+        known = self._choosy.get(shape.number)
+        if known is None:
+            nodes = self._topology.nodes
+            known = not all(self._suits(node, shape) for node in nodes if node.gpus)
+            self._choosy[shape.number] = known
+        return known
+
+    def _suits(self, node: Vertex, shape: Shape) -> bool:
+        """Of what belongs to a node all is the job's that has its cells: it must only be enough."""
+        kinds, vertices = self._topology.kinds, self._topology.vertices
+        part = GpuPart(min(1.0, shape.gpus), shape.gpu_mem_gib)
+        return (
+            set(shape.labels) <= set(node.labels)
+            and all(
+                not conflict(gpu.sharing, gpu.gpu_mem_gib, [part], gpu.gpu_type)
+                for gpu in map(vertices.__getitem__, self._topology.devices(node.id))
+                if shape.gpus
+            )
+            and all(
+                node.resources.get(kind, 0.0) >= amount
+                for kind, amount in shape.resources.items()
+                if kind not in TERMS and kinds[kind].total is None and not kinds[kind].compressible
+            )
+        )
 
     def _has_place(self, spec: PodSpec, shape: Shape) -> bool:
         """Whether an empty, healthy cluster has a place for this request on labelled nodes."""
         empty = self._empty_one()
         orders = [(search, list(search.nodes)) for search in empty.searches()]
         probe = msgspec.structs.replace(spec, affinity_group=GroupSpec("probe", _members(spec)))
-        found = empty.schedule("probe", probe, self._labelled(shape))
+        found = empty.schedule("probe", probe, self._suited(shape))
         for search, nodes in orders:  # what is asked later must not depend on it
             search.nodes = nodes
         return isinstance(found, BindInfo)
@@ -147,7 +179,7 @@ class Fleet:
         leaf cells of this type will do.
         """
         answer = self._start(job, eager=eager, gpu_type=gpu_type)
-        if isinstance(answer, HivedWait) and job.shape.labels and self._is_untouched():
+        if isinstance(answer, HivedWait) and self.is_choosy(job.shape) and self._is_untouched():
             # Which cells it is offered depends on the past; without one it was found to fit.
             snapshot.load(self.hived, snapshot.save(self._empty_one()))
             answer = self._start(job, eager=eager, gpu_type=gpu_type)
@@ -157,7 +189,7 @@ class Fleet:
         self, job: Job, *, eager: bool, gpu_type: str | None
     ) -> Allocation | Preempt | HivedWait:
         waits = HivedWait("too few cells of a kind that it accepts are free")
-        suggested = self._labelled(job.shape)
+        suggested = self._suited(job.shape)
         for asked in self.asks.of(job).pods:
             if gpu_type is not None and self.types[asked.chain] != gpu_type:
                 continue
@@ -189,7 +221,7 @@ class Fleet:
     def take_over(self, job: Job) -> Allocation | Preempt | HivedWait:
         """Place a job that has reserved cells; those whom it displaces may have left now."""
         spec = self.group(job.index).spec
-        decision = self.hived.schedule(f"{job.index}-0", spec, self._labelled(job.shape))
+        decision = self.hived.schedule(f"{job.index}-0", spec, self._suited(job.shape))
         return self._add(job, spec, decision) if isinstance(decision, BindInfo) else decision
 
     def _add(self, job: Job, spec: PodSpec, first: BindInfo) -> Allocation:
@@ -210,7 +242,10 @@ class Fleet:
             for one in placed
             for index in one.bind.leaf_cells
         )
-        share = min(1, job.gpus / len(devices)) or 1  # the rest of a leaf cell stays idle
+        if not job.gpus:  # a leaf cell's place, and CPUs as everybody has them: uncounted
+            nodes = dict.fromkeys(self._topology.vertices[device].node for device in devices)
+            return Allocation((), [(node, CPU.name, 0.0) for node in nodes])
+        share = min(1, job.gpus / len(devices))  # the rest of a leaf cell stays idle
         return Allocation([(device, share) for device in devices])
 
     def give_up(self, job: Job) -> None:
@@ -292,7 +327,10 @@ class Fleet:
         cells = self.hived.cells
         at = {device: key for key, device in self._devices.items()}
         found: dict[str, list[PhysicalCell]] = {}
-        for vertex, amount in job.allocation.slices:
+        held: Sequence[tuple[int, float]] = job.allocation.slices
+        if not job.gpus:
+            held = [(vertex, 1) for vertex in {v: None for v, _, _ in job.allocation.extra}]
+        for vertex, amount in held:
             place = self._topology.vertices[vertex]
             node = self._topology.vertices[place.node].name if place.node >= 0 else ""
             taken = found.setdefault(node, [])

@@ -24,11 +24,11 @@ class Hopeless:
 
     def why(self, job: Job, asked: AskedGroup, gpu_type: str | None) -> int | None:
         """Why such a job waits; None if it should be tried."""
-        return self._known.get(_group(job, asked), {}).get(_kind(job, asked, gpu_type))
+        return self._known.get(_group(asked), {}).get(_kind(job, asked, gpu_type))
 
     def add(self, job: Job, asked: AskedGroup, gpu_type: str | None, reason: int) -> None:
         """There is no place for it at present."""
-        kinds = self._known.setdefault(_group(job, asked), {})
+        kinds = self._known.setdefault(_group(asked), {})
         kinds[_kind(job, asked, gpu_type)] = reason
 
     def freed(self, vc: str | None, *, all_healthy: bool) -> None:
@@ -67,8 +67,8 @@ class Hopeless:
         }
 
 
-def _group(job: Job, asked: AskedGroup) -> str:
-    if job.shape.labels:
+def _group(asked: AskedGroup) -> str:
+    if asked.choosy:
         return SOMEWHERE
     return LENT if asked.place is None else asked.place[0]
 

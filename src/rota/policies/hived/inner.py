@@ -21,6 +21,7 @@ from rota.core.plan import (
 )
 from rota.core.policy import DecidePolicy, IncrementalPolicy, Policy, PriorityPolicy, RoundPolicy
 from rota.core.registry import POLICIES, load, names, parse_params, split, unknown
+from rota.core.sums import ordered_sum
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import View
@@ -99,7 +100,7 @@ class InnerScheduler:
         view.now_s, view.version = whole.now_s, whole.version
         view.knowledge, view.everyone = whole.knowledge, whole.everyone
         view.gpus_by_type = self._nodes.gpus(all_healthy=not decision.fleet.hived.bad_nodes)
-        view.up_gpus = sum(view.gpus_by_type.values())
+        view.up_gpus = ordered_sum(view.gpus_by_type.values())
         view.active = {job.index: job for job in jobs}
         waiting = {job.index: job for job in jobs if not decision.runs(job)}
         running = {job.index: job for job in jobs if decision.runs(job)}
@@ -194,7 +195,7 @@ class VirtualNodes:
         if all_healthy:
             return self._all
         return {
-            kind: sum(cell.leaves for cell in cells if cell.healthy)
+            kind: ordered_sum(cell.leaves for cell in cells if cell.healthy)
             for kind, cells in self._cells.items()
         }
 

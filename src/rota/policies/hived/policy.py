@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
-import yaml
 
 from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.plan import ExplicitPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.view import View
+from rota.core.yaml_text import YAMLError, read_yaml
 from rota.policies.hived.asks import HivedRules
 from rota.policies.hived.classes import Classes, Place
 from rota.policies.hived.config import HivedConfig, load_config
@@ -35,8 +35,8 @@ def read_config(text: str) -> Mapping[str, Any]:
     try:
         # JSON is YAML, too, but large configurations are read much faster as what they are.
         is_json = text.lstrip().startswith("{")
-        content = msgspec.json.decode(text) if is_json else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError, msgspec.DecodeError) as error:
+        content = msgspec.json.decode(text) if is_json else read_yaml(text)
+    except (ValueError, YAMLError, msgspec.DecodeError) as error:
         raise OptionError(f"is neither YAML nor JSON ({error})") from error
     if not isinstance(content, dict):
         raise OptionError("holds no keys: give physicalCluster")

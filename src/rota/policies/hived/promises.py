@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rota.core.sums import ordered_sum
 from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import Topology
 from rota.policies.hived.asks import EVERYONE
@@ -16,7 +17,7 @@ def whole_nodes(topology: Topology, tenants: TenantTree) -> HivedConfig:
     """
     stock = Stock(topology)
     inside = {
-        tenant.name: sum(child.quota for child in tenants if child.parent == tenant.name)
+        tenant.name: ordered_sum(child.quota for child in tenants if child.parent == tenant.name)
         for tenant in tenants
     }
     promised = {

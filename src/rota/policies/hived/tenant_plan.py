@@ -14,6 +14,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies.hived.algorithm import HivedWait, Preempt
 from rota.policies.hived.decision import CellDecision, Rooms, victims_of
@@ -161,7 +162,7 @@ class TenantPlan(Plan):
         """GPUs of these types in the virtual cluster, or what a running job holds of them."""
         types = [t for i, t in enumerate(self._decision.view.topology.types) if nodes >> i & 1]
         if job is None:
-            return sum(self._gpus.get(kind, 0) for kind in types)
+            return ordered_sum(self._gpus.get(kind, 0) for kind in types)
         return job.held_gpus if self._type_of(job) in types else 0.0
 
     def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
@@ -218,7 +219,7 @@ class TenantPlan(Plan):
             eager = True
             answer = self._decision.attempt(job, eager=True, gpu_type=gpu_type)
         if isinstance(answer, HivedWait):
-            self._choosy |= bool(job.shape.labels)
+            self._choosy |= self._decision.fleet.is_choosy(job.shape)
             if gpu_type is None:
                 self._failed[key] = None
             return False

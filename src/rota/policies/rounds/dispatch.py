@@ -25,6 +25,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rota.core.sums import ordered_sum
+
 Array = NDArray[np.float64]
 Rule = Literal["received", "deficit"]
 Choice = list[tuple[int, int]]
@@ -274,7 +276,7 @@ class Dispatcher:
         taken: set[int],
         out: Choice,
     ) -> None:
-        left = sum(free)
+        left = ordered_sum(free)
         for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
             if left <= _DUST:
                 return

@@ -10,6 +10,7 @@ import numpy as np
 from rota.core.allocation import host_of
 from rota.core.events import INF
 from rota.core.jobs import HELD, Job
+from rota.core.sums import ordered_sum
 from rota.core.view import View, arrival
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
 from rota.policies.rounds.leases import Seat
@@ -104,7 +105,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         if view.topology.types != state.kinds:
             self._open(view)
         dispatcher = self.dispatcher
-        if over or view.up_gpus != sum(dispatcher.capacity):
+        if over or view.up_gpus != ordered_sum(dispatcher.capacity):
             up = list(view.up_by_type.values())
             state.stale |= up != dispatcher.capacity
             dispatcher.capacity = up
@@ -165,7 +166,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         dispatcher.advance(lasted_s)
         state.quiet = 0 if state.stale else state.quiet + 1
         jobs = sum(index >= 0 for index in dispatcher.jobs)
-        part = sum(dispatcher.capacity) / max(jobs, 1)
+        part = ordered_sum(dispatcher.capacity) / max(jobs, 1)
         state.owed_s = {
             index: state.owed_s.get(index, 0.0) + min(1.0, part / dispatcher.size(index)) * lasted_s
             for index in sorted(state.wide)
@@ -184,12 +185,14 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         """There is something to share."""
         if len(self.state.kinds) > 1 or not self.policy.params.spare or self.state.crowded:
             return True
-        return sum(job.gpus for job in self._here.values()) > sum(self.dispatcher.capacity)
+        return ordered_sum(job.gpus for job in self._here.values()) > ordered_sum(
+            self.dispatcher.capacity
+        )
 
     def _prompted(self, running: Sequence[Job]) -> bool:
         """X counts at once, and there are free GPUs."""
-        used = sum(job.held_gpus for job in running)
-        return self.policy.prompt and used < sum(self.dispatcher.capacity)
+        used = ordered_sum(job.held_gpus for job in running)
+        return self.policy.prompt and used < ordered_sum(self.dispatcher.capacity)
 
     def _renew(self, view: View) -> None:
         """Solve the problem of all jobs that there are."""

@@ -6,6 +6,7 @@ from math import ceil
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.spec import MARK
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.policies.slurm.params import (
     NOTHING,
@@ -217,10 +218,10 @@ class SlurmRequests:
     def _capacity(self, nodes: int) -> Tres:
         there = list(self._on(nodes))
         return Tres(
-            sum(node.cpus for node in there),
-            sum(node.mem_gib for node in there),
+            ordered_sum(node.cpus for node in there),
+            ordered_sum(node.mem_gib for node in there),
             len(there),
-            sum(node.gpus for node in there),
+            ordered_sum(node.gpus for node in there),
         )
 
     # --- what limits it ---------------------------------------------------------------------------

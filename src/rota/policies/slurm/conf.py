@@ -13,10 +13,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from rota.core.errors import OptionError
 from rota.core.events import INF
+from rota.core.yaml_text import YAMLError, read_yaml
 
 Values = dict[str, Any]
 
@@ -475,8 +474,8 @@ def _rows(text: str, title: str, command: str) -> Iterator[dict[str, str]]:
 def read_settings(text: str) -> Values:
     """Values of a YAML file with parameters of the policy."""
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        content = read_yaml(text)
+    except YAMLError as error:
         raise OptionError(f"is not YAML ({error})") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise OptionError("has no keys: write NAME: VALUE for each parameter")

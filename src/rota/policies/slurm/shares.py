@@ -16,6 +16,7 @@ from math import log
 import msgspec
 
 from rota.core.events import INF
+from rota.core.sums import ordered_sum
 from rota.policies.slurm.params import Association
 
 ROOT = "root"
@@ -160,8 +161,8 @@ class FairShare:
         """Those below these, with equal ratios together, the largest ratio first."""
         ratios: dict[float, list[ShareMember]] = {}
         for parent in parents:
-            shares = sum(member.shares or 0.0 for member in parent.below)
-            usage = sum(member.usage for member in parent.below)
+            shares = ordered_sum(member.shares or 0.0 for member in parent.below)
+            usage = ordered_sum(member.usage for member in parent.below)
             for member in parent.below:
                 if not member.usage:
                     ratio = INF if member.shares is None or member.shares else 0.0
@@ -179,7 +180,7 @@ class FairShare:
         level = [self._root]
         while level:
             for parent in level:
-                shares = sum(member.shares or 0.0 for member in parent.below)
+                shares = ordered_sum(member.shares or 0.0 for member in parent.below)
                 for member in parent.below:
                     own = member.usage / total if total else 0.0
                     if member.shares is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from rota.core.allocation import Allocation
 from rota.core.events import INF
 from rota.core.plan import EligibilityPlan
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.policies.backfill.profile import Profile
@@ -80,7 +81,7 @@ class Site:
 
     def free_at(self, time_s: float) -> float:
         """GPUs that are free then, by the limits of those who run here."""
-        return self.gpus + sum(hold[1] for hold in self.held.values() if hold[0] <= time_s)
+        return self.gpus + ordered_sum(hold[1] for hold in self.held.values() if hold[0] <= time_s)
 
     def unplanned_s(self, from_s: float, seconds: float) -> float:
         """From when on nothing is planned here for so long."""

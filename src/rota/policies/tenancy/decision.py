@@ -30,17 +30,18 @@ What could not start cannot start at the next decision either if nothing has hap
 that others have come to wait (`calm`): then only the queues are looked at to which they came.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rota.core.allocation import NOTHING
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import Job, Shape
 from rota.core.plan import DisplacingPlan, EligibilityPlan, ReservingPlan
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.view import View
 from rota.policies.tenancy.queues import Queues
-from rota.policies.tenancy.tree import SLACK, Branch
+from rota.policies.tenancy.tree import SLACK, Branch, Tried
 from rota.policies.tenancy.victims import Options, Rules, VictimChoice, Victims
 
 QUOTA, NONE = Reason.QUOTA, Reason.NONE
@@ -73,6 +74,7 @@ class QueueDecision:
         self.up_gpus = view.up_gpus
         self.tenancy = queues.tenancy
         self.victims = Victims(view, queues, rules, options)
+        self._reclaims = options.reclaim
         self.wake_s = INF
         """When those are no longer protected who were in somebody's way."""
         self.moved: dict[int, Job] = {}  # were started or displaced, if only for a moment
@@ -82,9 +84,7 @@ class QueueDecision:
         # GPUs that no job should have may be in use: what is really free the plan knows
         self._inexact = view.up_gpus != view.topology.gpus or view.sharing
         self._no_room: set[int] = set()  # requests for which there is no free place
-        self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
         self._aged = 0  # nodes of old jobs that wait
-        self._held: dict[tuple[int, int], int] = {}  # the same -> nodes that those behind wait for
         self._reserved: dict[int, float] = {}  # for those who wait until others may be stopped
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
         self._claimed: set[int] = set()  # for whom starts of this decision were taken back
@@ -104,6 +104,8 @@ class QueueDecision:
 
     def serve(self) -> None:
         """Start what can start, and say why the others wait."""
+        for leaf in self.tenancy.lined.values():
+            leaf.line.tried = {}
         if not self.queues.old or self._serve_old():
             self._nominate()
             self._take_turns()
@@ -136,7 +138,7 @@ class QueueDecision:
         """It came behind those that were tried in vain."""
         line = leaf.line
         if line.is_first(job):
-            tried = self._tried.get(id(leaf), ())
+            tried = line.tried
             if line.kinds[job.index] in tried:
                 return False
             if self.queues.inside.strict:
@@ -200,8 +202,9 @@ class QueueDecision:
         above = self.tenancy.upwards()
         for branch in above:
             branch.heads = []
+        idle = self.up_gpus - self.tenancy.root.used + SLACK
         for leaf in self.tenancy.lined.values():
-            leaf.first = None if self._is_stuck(leaf) else self._next(leaf)
+            leaf.first = None if leaf.stuck and self._is_stuck(leaf, idle) else self._next(leaf)
             if leaf.first is not None:
                 leaf.pick = leaf
                 self._stand(leaf)
@@ -236,44 +239,43 @@ class QueueDecision:
         (If only the first ones have to, they still take their turns: theirs come before those of
         the jobs behind them.)
         """
-        first = self._first(leaf)
+        line = leaf.line
+        first = self._first(leaf) if line.tried else line.first
         if first is None or not self._must_wait(leaf, first):
             return first
         job: Job | None
-        waits = [leaf.line.kinds[first.index]]
+        waits = [line.kinds[first.index]]
         while (job := self._first(leaf)) is not None and self._must_wait(leaf, job):
-            waits.append(leaf.line.kinds[job.index])
+            waits.append(line.kinds[job.index])
         if job is None:
             if self.queues.inside.strict and len(waits) == 1:
                 self._get_stuck(leaf, waits[0])
             return None
         for kind in waits:
-            del self._tried[id(leaf)][kind]
+            del line.tried[kind]
         return first
 
     def _get_stuck(self, leaf: Branch, kind: int) -> None:
         """Nobody starts before its first job does, which waits."""
-        held = self._held[id(leaf), kind]
-        if held == self.plan.nodes:
-            leaf.stuck = (leaf.line.first, self._tried[id(leaf)][kind], held)
+        tried = leaf.line.tried[kind]
+        if tried.held == self.plan.nodes:
+            leaf.stuck = (leaf.line.rows[kind][0][1], kind, tried)
 
-    def _is_stuck(self, leaf: Branch) -> bool:
+    def _is_stuck(self, leaf: Branch, idle: float) -> bool:
         """Strict: its first job had to wait and nothing has changed for it (`_must_wait`)."""
         stuck = leaf.stuck
         if stuck is None or not self._apart or self._inexact:
             return False
-        job, why, held = stuck
-        gpus, owed = job.gpus, self.rules.owed(leaf)
+        job, kind, tried = stuck
+        gpus, owed, line = job.gpus, leaf.owed, leaf.line
         if (
-            job is not leaf.line.first
-            or gpus <= self.up_gpus - self.tenancy.root.used + SLACK
+            job is not line.first
+            or gpus <= idle
             or leaf.firm + gpus <= owed + SLACK
-            or (owed < self.up_gpus - SLACK) != (why == QUOTA)
+            or (owed < self.up_gpus - SLACK) != (tried.why == QUOTA)
         ):
             return False
-        kind = leaf.line.kinds[job.index]
-        self._tried[id(leaf)] = {kind: why}
-        self._held[id(leaf), kind] = held
+        line.tried = {kind: tried}
         return True
 
     def _must_wait(self, leaf: Branch, job: Job) -> bool:
@@ -282,35 +284,36 @@ class QueueDecision:
         Too few GPUs are idle, its queue is owed nothing and nobody makes room, and nothing of that
         depends on what others start with before it.
         """
+        gpus = job.gpus
         if not self._apart or len(leaf.path) > 1:
             return False
-        if job.gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
+        if gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
+            return False
+        known = self._classes[job.spec.priority]
+        if leaf.firm + gpus <= leaf.owed + SLACK and (known.guaranteed or self._reclaims):
             return False
         if self._inexact and self.plan.fits(job):
             return False
-        if not self._classes[job.spec.priority].preemptible:
+        if not known.preemptible or not self.victims.none_for(leaf, job):
             return False
-        if not self.victims.none_for(leaf, job) or self._is_owed(leaf, job):
-            return False
-        self._fails(leaf, job, owed=False, free=leaf.used + job.gpus <= leaf.ceiling + SLACK)
+        self._fails(leaf, job, owed=False, free=leaf.used + gpus <= leaf.ceiling + SLACK)
         return True
 
     def _first(self, leaf: Branch) -> Job | None:
         """The next job of a leaf, of those kinds that have not been tried in vain."""
-        tried = self._tried.get(id(leaf))
-        rows = leaf.line.rows
+        tried, rows = leaf.line.tried, leaf.line.rows
         if not tried:
-            return leaf.line.first if rows else None
+            return leaf.line.first
         if self.queues.inside.strict:
             return self._first_beside(leaf, tried)
         heads = [row[0] for kind, row in rows.items() if kind not in tried]
         return min(heads)[1] if heads else None
 
-    def _first_beside(self, leaf: Branch, tried: Collection[int]) -> Job | None:
+    def _first_beside(self, leaf: Branch, tried: Mapping[int, Tried]) -> Job | None:
         """Strict: the next job that competes with none that waits before it."""
         held = 0
-        for kind in tried:
-            held |= self._held[id(leaf), kind]
+        for of_kind in tried.values():
+            held |= of_kind.held
         if held == self.plan.nodes:
             return None
         rows = leaf.line.rows
@@ -339,8 +342,7 @@ class QueueDecision:
         number = job.shape.number
         if self._aged and not old and self._aged & self.plan.eligible(job):
             kind = leaf.line.kinds[job.index]
-            self._tried.setdefault(id(leaf), {})[kind] = NONE
-            self._held[id(leaf), kind] = self.plan.eligible(job)
+            leaf.line.tried[kind] = Tried(NONE, self.plan.eligible(job))
             return False
         owed = self._is_owed(leaf, job)
         needs = self._needs(leaf, job, old=old)
@@ -372,33 +374,34 @@ class QueueDecision:
 
     def _fails(self, leaf: Branch, job: Job, *, owed: bool, free: bool) -> None:
         """Note why a job does not start, and for which nodes those behind it wait."""
-        kind = leaf.line.kinds[job.index]
-        self._tried.setdefault(id(leaf), {})[kind] = self._why_not(leaf, job, owed=owed, free=free)
-        self._held[id(leaf), kind] = self.plan.eligible(job) if free else self.plan.nodes
+        why = self._why_not(leaf, job, owed=owed, free=free)
+        held = self.plan.eligible(job) if free else self.plan.nodes
+        leaf.line.tried[leaf.line.kinds[job.index]] = Tried(why, held)
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
         """It stays within what every branch above it may insist on."""
         known = self._classes[job.spec.priority]
         if not known.guaranteed:
             return False
-        gpus, owed = job.gpus, self.rules.owed
+        gpus = job.gpus
         for branch in leaf.path:
             # of what it is owed today others may be owed a part tomorrow
-            most = owed(branch) if known.preemptible else branch.quota
+            most = branch.owed if known.preemptible else branch.quota
             if branch.firm + gpus > most + SLACK:
                 return False
         return True
 
     def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[Need]:
         """GPUs that must be given up below which branch, even if enough are idle."""
-        needs = [
-            Need(branch, over)
-            for branch in leaf.path
-            if (over := branch.used + job.gpus - branch.ceiling) > SLACK
-        ]
+        gpus = job.gpus
+        needs = []
+        for branch in leaf.path:
+            over = branch.used + gpus - branch.ceiling
+            if over > SLACK:
+                needs.append(Need(branch, over))
         if self.tenancy.keeps and not old:
             root = self.tenancy.root
-            idle = self.up_gpus - root.used - job.gpus
+            idle = self.up_gpus - root.used - gpus
             lacking = self.tenancy.kept_from(leaf) - idle
             if lacking > SLACK:
                 needs.append(Need(root, lacking))
@@ -407,7 +410,7 @@ class QueueDecision:
     def _may_borrow(self, leaf: Branch, job: Job) -> bool:
         """Idle GPUs are left for those that wait for them with more right."""
         idle = self.up_gpus - self.tenancy.root.used - job.gpus
-        if self._reserved and idle < sum(self._reserved.values()) - SLACK:
+        if self._reserved and idle < ordered_sum(self._reserved.values()) - SLACK:
             return False
         if self._classes[job.spec.priority].preemptible:
             return True
@@ -498,7 +501,7 @@ class QueueDecision:
         after = self.tenancy.kept_from(leaf)
         for other, gpus, firm in entries:
             self.tenancy.charge(other, gpus, firm=firm)
-        return sum(gpus for _, gpus, _ in entries) - (after - before)
+        return ordered_sum(gpus for _, gpus, _ in entries) - (after - before)
 
     def _started(self, leaf: Branch, job: Job, victims: Sequence[Job], *, old: bool) -> None:
         """Update the queues, and find out whose turn it is now."""
@@ -538,7 +541,8 @@ class QueueDecision:
     def _try_all(self) -> None:
         """There may be more room than before, for anybody."""
         self._no_room.clear()
-        self._tried.clear()
+        for leaf in self.tenancy.lined.values():
+            leaf.line.tried = {}
         self._nominate()
 
     # --- why not ----------------------------------------------------------------------------------
@@ -554,37 +558,39 @@ class QueueDecision:
         if not self.queues.class_of(job).guaranteed:
             return NONE
         real = self.up_gpus - SLACK  # a share of everything is none
-        return QUOTA if any(self.rules.owed(b) < real for b in leaf.path) else NONE
+        return QUOTA if any(branch.owed < real for branch in leaf.path) else NONE
 
     def _behind(self, leaf: Branch, job: Job) -> Reason:
         """Strict: as whom it waits for; else the request tells (none)."""
-        tried = self._tried.get(id(leaf), {})
+        tried = leaf.line.tried
         if not tried or not self.queues.inside.strict:
             return NONE
         nodes = self.plan.eligible(job)
-        return next((tried[k] for k in tried if self._held[id(leaf), k] & nodes), NONE)
+        return next((before.why for before in tried.values() if before.held & nodes), NONE)
 
     def _explain(self, leaves: Iterable[Branch]) -> None:
         """Give the jobs of a kind the reason of the first of them, if it is new."""
+        alike: list[tuple[str, Shape, Reason]] = []
         news: dict[int, tuple[Job, Reason]] = {}
-        strict, nodes = self.queues.inside.strict, self.plan.nodes
+        nodes = self.plan.nodes
         for leaf in leaves:
             line = leaf.line
-            tried = self._tried.get(id(leaf), {})
-            held = [self._held[id(leaf), kind] for kind in tried] if strict else []
-            if line.rests_on == (tried, held, nodes):
+            tried = line.tried
+            if line.rests_on == (tried, nodes):
                 continue
-            line.rests_on = (dict(tried), held, nodes)
-            for kind, row in line.rows.items():
-                reason = tried[kind] if kind in tried else self._behind(leaf, row[0][1])
-                if line.reasons.get(kind, NONE) != reason:
-                    line.reasons[kind] = reason
-                    news.update((job.index, (job, reason)) for _, job in row)
+            line.rests_on = (dict(tried), nodes)
+            reasons = {
+                kind: tried[kind].why if kind in tried else self._behind(leaf, row[0][1])
+                for kind, row in line.rows.items()
+            }
+            alike += [(leaf.name, shape, reason) for shape, reason in line.tell(reasons, news)]
         for job in self.queues.fresh:
             if job.index in self.queues.waiting:
-                line = self.queues.waiting[job.index][0].line
-                kind = line.kinds[job.index]
-                news[job.index] = (job, Reason(line.reasons.get(kind, NONE)))
+                news[job.index] = (job, self.queues.waiting[job.index][0].line.own_reason(job))
+        if alike:
+            alike.sort(key=lambda row: (row[0], row[1].number))
+            for tenant, shape, reason in alike:
+                self.plan.explain_alike(tenant, shape, reason)
         for _, (job, reason) in sorted(news.items()):
             if job.reason != reason:
                 self.plan.explain(job, reason)

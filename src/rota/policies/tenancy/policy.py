@@ -226,8 +226,9 @@ class TenantPolicy(IncrementalPolicy[P]):
         if not queues.class_of(job).preemptible:  # it may not borrow what others were promised
             return False
         leaf, _ = queues.waiting[job.index]
-        if any(branch.used + job.gpus > branch.ceiling + SLACK for branch in leaf.path):
-            return False
+        for branch in leaf.path:
+            if branch.used + job.gpus > branch.ceiling + SLACK:
+                return False
         if plan.displace(job, ()) is None:
             return False
         queues.begins(leaf, job)
@@ -258,10 +259,6 @@ class TenantPolicy(IncrementalPolicy[P]):
     def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:
         """The rank of a branch among its like, with the job that is its next."""
         raise NotImplementedError
-
-    def owed(self, branch: Branch) -> float:
-        """GPUs that it may insist on."""
-        return branch.quota
 
     def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim:  # noqa: ARG002
         """What a branch that is owed so many more GPUs may take from another."""

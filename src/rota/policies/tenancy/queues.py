@@ -128,54 +128,39 @@ class Queues:
 
         True: others than those that came have other ranks or are old now.
         """
-        now_s = view.now_s
         waiting, running = who(view)
         if touched is None:
             touched = {*waiting, *running, *self.waiting, *self.running}
-        known = sorted(touched)
-        self.fresh = self._wait_no_more(known, waiting)
-        for job in self._run_no_more(known, running):
-            self.gets(job, job.allocation.gpus)
-        for job in self.fresh:
-            self.enters(job, now_s)
-        return self._rank_anew(view)
-
-    def _wait_no_more(self, known: Iterable[int], waiting: Mapping[int, Job]) -> list[Job]:
-        """Let those of them leave who do not wait any more; those that are new.
-
-        Who asks for something else than before (other windows bar it) leaves and is new.
-        """
-        new = []
-        for index in known:
+        fresh: list[Job] = []
+        for index in sorted(touched):
             if index in self.waiting:
-                leaf, job = self.waiting[index]
-                if index not in waiting:
-                    self.leaves(job)
-                elif leaf.line.kinds[index] != self.kind(job):
-                    self.leaves(job)
-                    leaf.stuck = None  # what it waited for was for its former request
-                    new.append(job)
+                self._still_waits(index, waiting, fresh)
             elif index in waiting:
-                new.append(waiting[index])
-        return new
-
-    def _run_no_more(self, known: Iterable[int], running: Mapping[int, Job]) -> list[Job]:
-        """The same of those that run."""
-        new = []
-        for index in known:
+                fresh.append(waiting[index])
             if index in self.running:
                 if index not in running:
                     self.gives(index)
             elif index in running:
-                new.append(running[index])
-        return new
-
-    def _rank_anew(self, view: View) -> bool:
-        """Whose time has come, or all if something was learnt; False: nobody."""
-        now_s = view.now_s
+                job = running[index]
+                self.gets(job, job.allocation.gpus)
+        self.fresh = fresh
+        for job in fresh:
+            self.enters(job, view.now_s)
         learnt = self.inside.learn(view)
-        if not (learnt or self._times_change):
-            return False
+        return (learnt or self._times_change) and self._rank_anew(view.now_s, learnt=learnt)
+
+    def _still_waits(self, index: int, waiting: Mapping[int, Job], fresh: list[Job]) -> None:
+        """It did; who asks for something else now (other windows bar it) leaves and is new."""
+        leaf, job = self.waiting[index]
+        if index not in waiting:
+            self.leaves(job)
+        elif leaf.line.kinds[index] != self.kind(job):
+            self.leaves(job)
+            leaf.stuck = None  # what it waited for was for its former request
+            fresh.append(job)
+
+    def _rank_anew(self, now_s: float, *, learnt: bool) -> bool:
+        """Whose time has come, or all if something was learnt; False: nobody."""
         if learnt:
             self._ranks.clear()
             self._rank_again([job for _, job in self.waiting.values()], now_s)
@@ -254,13 +239,15 @@ class Queues:
         """It runs no more; returns its leaf."""
         leaf, gpus, firm = self.running.pop(index)
         job = leaf.running.pop(index)
-        leaf.priorities[job.spec.priority] -= 1
-        if not leaf.priorities[job.spec.priority]:
-            del leaf.priorities[job.spec.priority]
-            leaf.lowest = min(leaf.priorities, default=INF)
-        if not firm and self.classes[job.spec.priority].preemptible:
+        priority, priorities = job.spec.priority, leaf.priorities
+        priorities[priority] -= 1
+        if not priorities[priority]:
+            del priorities[priority]
+            leaf.lowest = min(priorities, default=INF)
+        if not firm and self.classes[priority].preemptible:
             self._loosen(-gpus)
-        self._ranks.pop(index, None)
+        if self._ranks:
+            self._ranks.pop(index, None)
         self.tenancy.count(leaf, -1)
         self.tenancy.charge(leaf, -gpus, firm=firm)
         return leaf

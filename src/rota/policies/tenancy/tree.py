@@ -13,11 +13,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import fsum
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import Job, Shape
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.tenants import Tenant, TenantTree
 
 DIGITS = 6  # sums of fractions of GPUs are rounded, so that they do not depend on their order
@@ -29,10 +30,10 @@ class Branch:
     """One queue of the tree, or the whole cluster."""
 
     __slots__ = (
-        "asked", "average", "ceiling", "children", "entitled", "firm", "first", "heads", "jobs",
-        "kept", "key", "line", "lowest", "most", "order", "parent", "path", "pick", "priorities",
-        "promised", "promises", "quota", "running", "stuck", "tenant", "upwards", "used", "vowed",
-        "wanted",
+        "asked", "average", "ceiling", "children", "departed", "entitled", "firm", "first", "heads",
+        "jobs", "kept", "key", "line", "lowest", "most", "order", "owed", "parent", "path", "pick",
+        "present", "priorities", "promised", "promises", "quota", "running", "stuck", "tenant",
+        "upwards", "used", "vowed", "wanted",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -47,7 +48,10 @@ class Branch:
             self.upwards = (self, *parent.upwards)
             parent.children.append(self)
         self.jobs = 0
+        self.present: list[Branch] | None = None  # of those below it; None: to be found out
+        self.departed: list[Branch] = []  # of those below it, since shares were divided
         self.quota = 0.0
+        self.owed = 0.0  # GPUs that it may insist on: its quota, if the policy gives it no more
         self.ceiling = INF
         self.most = INF  # the ceiling when nothing is down
         self.promised = 0.0  # to it or to those below it
@@ -69,18 +73,24 @@ class Branch:
         self.heads: list[Branch] = []  # of those below it: who has a job that may be its next
         self.first: Job | None = None
         self.key: tuple[Any, ...] = ()
-        # of a leaf: who is its first and waits, why, and for which nodes; until its accounts change
-        self.stuck: tuple[Job, Reason, int] | None = None
+        # of a leaf: who is its first and waits, of which kind, and why; until its accounts change
+        self.stuck: tuple[Job, int, Tried] | None = None
 
     @property
     def name(self) -> str:
         """Of the tenant."""
         return self.tenant.name
 
-    def rivals(self) -> "Iterator[Branch]":
-        """The others below what is above it."""
+    def populated(self) -> "list[Branch]":
+        """Those below it that have jobs."""
+        if self.present is None:
+            self.present = [branch for branch in self.children if branch.jobs]
+        return self.present
+
+    def rivals(self) -> "list[Branch]":
+        """Those with jobs, itself among them, below what is above it."""
         assert self.parent is not None  # noqa: S101 - it is not the whole cluster
-        return (branch for branch in self.parent.children if branch is not self)
+        return self.parent.populated()
 
     def leaves(self) -> "Iterator[Branch]":
         """Itself if it is one, or those below it."""
@@ -97,33 +107,43 @@ class Branch:
         return f"Branch({self.name}, used={self.used:g}, quota={self.quota:g})"
 
 
+def _logged(job: Job) -> int:
+    """The shape by which the log knows it."""
+    return (job.shape.opened or job.shape).number
+
+
+class Tried(NamedTuple):
+    """Why the first job of a kind could not start, and for which nodes those behind it wait."""
+
+    why: Reason
+    held: int
+
+
 class TenantPath:
     """The waiting jobs of a leaf in order, by kind: of equal requests only the first counts."""
 
-    __slots__ = ("_first", "kinds", "ranks", "reasons", "rests_on", "rows")
+    __slots__ = (
+        "apart", "first", "kinds", "ranks", "reasons", "rests_on", "rows", "shared", "tried",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Queues.kind`
         self.kinds: dict[int, int] = {}
         self.ranks: dict[int, Any] = {}
-        self.reasons: dict[int, int] = {}  # the last reason given to the jobs of a kind
+        self.reasons: dict[int, Reason] = {}  # why jobs wait, by kind
         self.rests_on: Any = None  # what these reasons follow from, beside the kinds
-        self._first: Job | None = None  # None: to be found out
+        self.shared: dict[int, Reason] = {}  # told to all jobs with a request together, by shape
+        self.apart: set[int] = set()  # shapes whose jobs were told one by one
+        self.tried: dict[int, Tried] = {}  # in the last decision, in vain, by kind
+        self.first: Job | None = None  # of all
 
     def __len__(self) -> int:
         return len(self.ranks)
 
-    @property
-    def first(self) -> Job:
-        """Of all."""
-        if self._first is None:
-            self._first = min(row[0] for row in self.rows.values())[1]
-        return self._first
-
     def add(self, job: Job, rank: Any, kind: int) -> None:
         """At its rank."""
-        if self._first is not None and rank < self.ranks[self._first.index]:
-            self._first = job
+        if self.first is None or rank < self.ranks[self.first.index]:
+            self.first = job
         self.ranks[job.index] = rank
         self.kinds[job.index] = kind
         row = self.rows.get(kind)
@@ -135,14 +155,53 @@ class TenantPath:
         else:
             row.insert(bisect_left(row, rank, key=_rank), (rank, job))
 
+    def tell(
+        self, reasons: dict[int, Reason], news: dict[int, tuple[Job, Reason]]
+    ) -> Iterator[tuple[Shape, Reason]]:
+        """What jobs of a shape have to be told together; notes what they are told by themselves.
+
+        They are told one by one only if they wait for different things: their classes have other
+        rights, or a window bars some from nodes (the log knows those by the shape they came with).
+        Those who were told so before are told again if the reason of their kind has changed: what
+        exactly it is that they lack, or which window, they have been told since.
+        """
+        changed = {k for k in reasons if self.reasons.get(k, Reason.NONE) != reasons[k]}
+        self.reasons = reasons
+        alike: dict[int, tuple[Shape, Reason | None]] = {}  # None: they do not wait alike
+        for kind, row in self.rows.items():
+            reason: Reason | None = self.reasons[kind]
+            shape = row[0][1].shape
+            if shape.opened is not None:
+                shape, reason = shape.opened, None
+            if shape.number in alike and alike[shape.number][1] != reason:
+                reason = None
+            alike[shape.number] = (shape, reason)
+        for number, (shape, reason) in alike.items():
+            shared = Reason.NONE if reason is None else reason
+            if self.shared.get(number) != shared:
+                self.shared[number] = shared
+                yield shape, shared
+            now, before = reason is None, number in self.apart
+            if now:
+                self.apart.add(number)
+            else:
+                self.apart.discard(number)
+            if not (now or before):
+                continue
+            for kind, row in self.rows.items():
+                if _logged(row[0][1]) == number and (now != before or kind in changed):
+                    news.update((job.index, (job, self.own_reason(job))) for _, job in row)
+
+    def own_reason(self, job: Job) -> Reason:
+        """What it is told by itself; none: it waits for what it shares with others."""
+        return self.reasons[self.kinds[job.index]] if _logged(job) in self.apart else Reason.NONE
+
     def is_first(self, job: Job) -> bool:
         """Nobody of its kind is before it."""
         return self.rows[self.kinds[job.index]][0][1] is job
 
     def drop(self, job: Job) -> None:
         """It waits no more."""
-        if job is self._first:
-            self._first = None
         kind = self.kinds.pop(job.index)
         row = self.rows[kind]
         del row[bisect_left(row, self.ranks.pop(job.index), key=_rank)]
@@ -150,6 +209,8 @@ class TenantPath:
             del self.rows[kind]
             self.reasons.pop(kind, None)
             self.rests_on = None
+        if job is self.first:
+            self.first = min([row[0] for row in self.rows.values()])[1] if self.rows else None
 
 
 class Tenancy:
@@ -169,6 +230,7 @@ class Tenancy:
         self.lined: dict[str, Branch] = {}
         """Leaves in which jobs wait."""
         self._forks: dict[tuple[int, int], tuple[Branch, Branch]] = {}
+        self._whole = True  # so far all have had whole GPUs: sums need no rounding
         self.revision = 0  # changes with what anybody has or is promised
         self.settled: tuple[float, int] = (-1.0, 0)
         """What all are promised follows from this: the GPUs that are up, and who is there."""
@@ -222,8 +284,11 @@ class Tenancy:
 
     def line_up(self, leaf: Branch, job: Job, rank: Any, kind: int) -> None:
         """A job waits in a leaf."""
-        self.lined[leaf.tenant.name] = leaf
-        leaf.line.add(job, rank, kind)
+        line = leaf.line
+        if not line.rows:
+            self.lined[leaf.tenant.name] = leaf
+            line.tried = {}
+        line.add(job, rank, kind)
 
     def drop(self, leaf: Branch, job: Job) -> None:
         """It waits no more."""
@@ -237,7 +302,14 @@ class Tenancy:
         """A job comes to a leaf or leaves it."""
         self.stirred[leaf] = None
         for branch in leaf.path:
-            branch.jobs += change
+            before = branch.jobs
+            branch.jobs = before + change
+            if not (before and branch.jobs):
+                above = branch.parent
+                assert above is not None  # noqa: S101 - it is not the whole cluster
+                above.present = None
+                if before:
+                    above.departed.append(branch)
         if self._divide and leaf.order[0] and leaf.jobs == (change > 0):
             self._census += 1
 
@@ -250,22 +322,24 @@ class Tenancy:
         """A job gets GPUs, or gives them back (a negative number)."""
         self.revision += 1
         leaf.stuck = None
+        whole = self._whole = self._whole and gpus % 1 == 0
         for branch in leaf.upwards:
-            used = branch.used + gpus
-            branch.used = used if used.is_integer() else round(used, DIGITS)
+            branch.used += gpus
             if firm:
-                used = branch.firm + gpus
-                branch.firm = used if used.is_integer() else round(used, DIGITS)
+                branch.firm += gpus
+            if not whole:
+                branch.used = round(branch.used, DIGITS)
+                branch.firm = round(branch.firm, DIGITS)
 
     def pass_time(self, seconds: float) -> None:
         """What everybody has now becomes a part of what it had."""
         if self._half_life_s > 0 and seconds > 0:
             left = 0.5 ** (seconds / self._half_life_s)
             for leaf in self._leaves.values():
-                used = leaf.used
-                leaf.average = used + (leaf.average - used) * left
-            for branch in self._above[:-1]:  # of the whole cluster nobody asks
-                branch.average = fsum([child.average for child in branch.children])  # exactly
+                leaf.average = (used := leaf.used) + (leaf.average - used) * left
+            if len(self._above) > 1:
+                for branch in self._above[:-1]:  # of the whole cluster nobody asks
+                    branch.average = fsum([child.average for child in branch.children])  # exactly
 
     # --- what everybody is promised ---------------------------------------------------------------
 
@@ -280,6 +354,7 @@ class Tenancy:
         for branch in self.branches:
             tenant = branch.tenant
             borrow = tenant.borrow if self._borrow else 0.0
+            branch.owed = branch.quota
             branch.ceiling = min(tenant.limit, branch.quota + borrow)
             branch.stuck = None
             above = branch.parent
@@ -294,7 +369,7 @@ class Tenancy:
         """Divide the quota of a branch among those below it."""
         for branch in above.children:
             branch.promised = _promised(branch)
-        total = sum(branch.promised for branch in above.children)
+        total = ordered_sum(branch.promised for branch in above.children)
         above.promises = total > 0
         if above.promises:
             part = min(1.0, above.quota / total)  # more is promised than there is: all get less
@@ -302,7 +377,7 @@ class Tenancy:
                 branch.quota = branch.promised * part
         else:
             there = [b for b in above.children if b.jobs or not b.order[0]] if self._divide else []
-            weights = sum(branch.tenant.weight for branch in there)
+            weights = ordered_sum(branch.tenant.weight for branch in there)
             for branch in above.children:
                 branch.quota = 0.0
             for branch in there:
@@ -323,7 +398,7 @@ class Tenancy:
     def _elsewhere(self, leaf: Branch, amount: Callable[[Branch], float]) -> float:
         """The sum of an amount over all branches that do not lead to a leaf."""
         inside = {id(branch) for branch in leaf.path}
-        return sum(
+        return ordered_sum(
             amount(child)
             for above in (*leaf.path, self.root)
             for child in above.children
@@ -343,14 +418,14 @@ def _promised(branch: Branch) -> float:
     """What was declared for it or, if that is more, for those below it."""
     if not branch.children:
         return max(branch.tenant.quota, 0.0)
-    return max(branch.tenant.quota, sum(map(_promised, branch.children)))
+    return max(branch.tenant.quota, ordered_sum(map(_promised, branch.children)))
 
 
 def _unused(branch: Branch) -> float:
     """The part of its declared quota that its guaranteed jobs do not use."""
-    return max(branch.vowed - branch.firm, sum(map(_unused, branch.children)), 0.0)
+    return max(branch.vowed - branch.firm, ordered_sum(map(_unused, branch.children)), 0.0)
 
 
 def reserved(branch: Branch) -> float:
     """The idle part of what it keeps for itself."""
-    return max(branch.kept - branch.used, sum(map(reserved, branch.children)), 0.0)
+    return max(branch.kept - branch.used, ordered_sum(map(reserved, branch.children)), 0.0)

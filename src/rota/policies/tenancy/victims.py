@@ -46,12 +46,11 @@ class Rules(Protocol):
         """The rank of a branch among its like, with the job that is its next."""
         ...
 
-    def owed(self, branch: Branch) -> float:
-        """GPUs that it may insist on."""
-        ...
-
     def claim(self, branch: Branch, other: Branch, gpus: float) -> "Claim":
-        """What a branch that is owed so many more GPUs may take from another."""
+        """What a branch that is owed so many more GPUs may take from another.
+
+        What is beyond the other's quota if it stays within its own, else beyond what that is owed.
+        """
         ...
 
 
@@ -152,7 +151,7 @@ class Victims:
             return False
         if not self.options.reclaim:
             return True
-        return all(branch.firm + job.gpus > self.rules.owed(branch) + SLACK for branch in leaf.path)
+        return all(branch.firm + job.gpus > branch.owed + SLACK for branch in leaf.path)
 
     def why(self, leaf: Branch, job: Job, victim: Job) -> str:
         """Why a victim has to go for this job, in words."""
@@ -167,10 +166,10 @@ class Victims:
                 )
             return f"{self.queues.inside.policy.name} puts it behind in queue {leaf.name!r}"
         a, b = self.queues.tenancy.fork(leaf, other)
-        owed = f"queue {a.name!r} has {a.firm:g} of the {self.rules.owed(a):g} GPUs it is owed"
+        owed = f"queue {a.name!r} has {a.firm:g} of the {a.owed:g} GPUs it is owed"
         if not self.queues.class_of(victim).guaranteed:
             return f"opportunistic; {owed}"
-        return f"{owed}, queue {b.name!r} has {b.firm:g} of {self.rules.owed(b):g}"
+        return f"{owed}, queue {b.name!r} has {b.firm:g} of {b.owed:g}"
 
     def _may_go(self, job: Job) -> bool:
         if job.index in self.gone or not job.running:  # started in this very decision
@@ -195,15 +194,13 @@ class Victims:
     def _others(self, leaf: Branch, job: Job) -> Collection[Job]:
         if not self.options.reclaim or not self._classes[job.spec.priority].guaranteed:
             return ()
-        gpus, rules = job.gpus, self.rules
+        gpus, claims = job.gpus, self.rules.claim
         found: list[Iterator[Wanted]] = []
         for mine in leaf.path:
-            if mine.firm + gpus > rules.owed(mine) + SLACK:
+            if mine.firm + gpus > mine.owed + SLACK:
                 continue
-            for its in mine.rivals():
-                if not its.jobs:
-                    continue
-                claim = rules.claim(mine, its, gpus)
+            for its in self._lenders(mine, gpus):
+                claim = claims(mine, its, gpus)
                 over = its.firm > claim.floor + SLACK
                 if over or its.firm != its.used:
                     found += [
@@ -212,6 +209,14 @@ class Victims:
                         if other.running and (over or other.firm != other.used)
                     ]
         return InTurn(self._as_far_as_allowed(merge(*found))) if found else ()
+
+    def _lenders(self, mine: Branch, gpus: float) -> Iterable[Branch]:
+        """Its rivals from which anything can be taken; a quota takes from all beyond theirs."""
+        if mine.within(gpus):
+            found = [b for b in mine.rivals() if b.firm > b.quota + SLACK or b.firm != b.used]
+        else:
+            found = [b for b in mine.rivals() if b.firm > b.owed + SLACK or b.firm != b.used]
+        return (branch for branch in found if branch is not mine)
 
     def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> Iterator[Wanted]:
         """Those of one leaf in order, all below a branch from which so much may be taken."""
@@ -293,7 +298,7 @@ class Victims:
                     chosen.append(borrower)
                 continue
             mine, its = self.queues.tenancy.fork(leaf, other)
-            if mine.firm + job.gpus > self.rules.owed(mine) + SLACK:
+            if mine.firm + job.gpus > mine.owed + SLACK:
                 continue
             claim = self.rules.claim(mine, its, job.gpus)
             if not firm or its.firm > claim.floor + SLACK:

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import TypeAlias
 
+from rota.core.sums import ordered_sum
+
 EFFORT = 300
 _BETTER = 1e-12
 _DUST = 1e-9
@@ -100,8 +102,8 @@ class _BidSearch:
         self.offer = offer
         self.bids = bids
         self.left = effort
-        self.free = {kind: sum(nodes) for kind, nodes in offer.items()}
-        self.room = sum(self.free.values())
+        self.free = {kind: ordered_sum(nodes) for kind, nodes in offer.items()}
+        self.room = ordered_sum(self.free.values())
         self.taken: dict[int, Option] = {}
         self.best = 0.0
         self.won: dict[int, Option] = {}
@@ -205,7 +207,7 @@ def _packs(nodes: list[float], options: Sequence[Option]) -> bool:
     many = first.nodes - 1  # a gang on several nodes takes all of the freest ones ...
     need, others = first.gpus, nodes
     if many:
-        need, others = need - sum(nodes[-many:]), nodes[:-many]
+        need, others = need - ordered_sum(nodes[-many:]), nodes[:-many]
     if need <= _DUST:
         return _packs(sorted(taken_from(nodes, first.gpus)), rest)
     last = -1.0

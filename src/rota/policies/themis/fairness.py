@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.policies.rounds.leases import Seat
@@ -42,7 +43,9 @@ def ideal_rate(
     more than all its time: the sum of speed_j y_j / max(1, sum_j y_j).
     """
     part = {kind: capacity.get(kind, 0.0) / (jobs * gpus) for kind in speeds}
-    return sum(speeds[kind] * share for kind, share in part.items()) / max(1.0, sum(part.values()))
+    return ordered_sum(speeds[kind] * share for kind, share in part.items()) / max(
+        1.0, ordered_sum(part.values())
+    )
 
 
 def fewest_nodes(topology: Topology, kind: str, gpus: float) -> int:
@@ -82,6 +85,6 @@ def _free_pools(view: View, used: Mapping[int, float]) -> dict[str, list[float]]
     """The same where placements give from pools."""
     types, up = view.topology.types, view.up_by_type
     if len(types) == 1:
-        return {types[0]: [max(0.0, up[types[0]] - sum(used.values()))]}
+        return {types[0]: [max(0.0, up[types[0]] - ordered_sum(used.values()))]}
     gone = {pool.gpu_type: used.get(pool.id, 0.0) for pool in view.topology.pools}
     return {kind: [max(0.0, up[kind] - gone.get(kind, 0.0))] for kind in types}

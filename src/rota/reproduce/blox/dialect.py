@@ -13,7 +13,7 @@ from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.reproduce.blox.loop import Key, RoundScheduler, scatter, scatter_fixed
-from rota.study.dialect import Dialect, require_one_type
+from rota.study.dialect import Dialect
 
 SCATTER = "scatter"
 
@@ -103,10 +103,9 @@ class BloxDialect(Dialect):
         seed: int,  # noqa: ARG002 - nothing is random here
     ) -> Scheduler:
         """The simulator's policy."""
-        name, options = self.policy(policy_text)
-        self.parameters(name, Params, options)
-        require_one_type(topology, self.name)
-        self.require_own_placement(placement_text, instead=" (its bug: --like blox:scatter=fixed)")
+        name = self.plain_policy(
+            policy_text, placement_text, topology, instead=" (its bug: --like blox:scatter=fixed)"
+        )
         key, knowledge, drifts = ORDERS[name]
         return RoundScheduler(
             name,

@@ -19,6 +19,7 @@ from rota.core.events import Event
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.reproduce.loop import Replanner
@@ -240,7 +241,7 @@ class RoundScheduler(Replanner):
         """Only the first blocked job is told: the others wait for it."""
         now = NO_ONE
         if job is not None:
-            lacks = sum(self._free) < job.gpus
+            lacks = ordered_sum(self._free) < job.gpus
             now = (job.shape.number, int(Reason.CAPACITY if lacks else Reason.FRAGMENTATION))
         if now != self._blamed:
             if self._blamed[0] not in (-1, now[0]):

@@ -13,7 +13,7 @@ from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.reproduce.chronus.accounts import HOUR, MOST
 from rota.reproduce.chronus.loop import LeaseLoop
-from rota.study.dialect import Dialect, require_one_type
+from rota.study.dialect import Dialect
 
 LOCAL_SEARCH = "local-search"
 MINUTE_S = 60.0
@@ -84,10 +84,7 @@ class ChronusDialect(Dialect):
         seed: int,  # noqa: ARG002 - nothing is random here
     ) -> Scheduler:
         """The simulator's scheduler."""
-        name, options = self.policy(policy_text)
-        self.parameters(name, Params, options)
-        require_one_type(topology, self.name)
-        self.require_own_placement(placement_text)
+        name = self.plain_policy(policy_text, placement_text, topology)
         lease, slot = self.params.lease, self.params.slot
         if slot < 1 or lease < slot or lease % slot:
             raise OptionError(

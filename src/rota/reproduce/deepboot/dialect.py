@@ -16,7 +16,7 @@ from rota.reproduce.deepboot.policies import (
     OptimusMinutes,
     TiresiasMinutes,
 )
-from rota.study.dialect import Dialect, require_one_type
+from rota.study.dialect import Dialect
 
 OWN = "lists"
 POLICIES: dict[str, type[MinutePolicy]] = {
@@ -88,13 +88,10 @@ class DeepBootDialect(Dialect):
         seed: int,  # noqa: ARG002 - nothing is random here
     ) -> Scheduler:
         """The simulator's policy."""
-        name, options = self.policy(policy_text)
-        self.parameters(name, Params, options)
-        require_one_type(topology, self.name)
+        name = self.plain_policy(policy_text, placement_text, topology)
         if not self.params.profiles:
             raise OptionError(
                 "dialect 'deepboot' needs the profiles of applications: --like "
                 "deepboot:profiles=DIR, or --format deepboot:profiles=DIR"
             )
-        self.require_own_placement(placement_text)
         return BootLoop(name, topology, POLICIES[name](), profiles=Path(self.params.profiles))

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from rota.core.events import INF
 from rota.core.jobs import JobSpec
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.reproduce.deepboot.training import DeepBootTrainee
 
@@ -55,7 +56,7 @@ class BootJob:
         self.app = spec.model
         self.submit_s = spec.submit_s
         self.gpus = int(spec.request.sizes[1])
-        self.asked = int(sum(group.count * group.gpus for group in spec.request.groups))
+        self.asked = int(ordered_sum(group.count * group.gpus for group in spec.request.groups))
         self.duration_s = duration_s
         self.trainee = trainee
         self.begun_s: float | None = None  # inference: when its pod was placed

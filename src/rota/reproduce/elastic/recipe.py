@@ -10,6 +10,7 @@ import polars as pl
 
 from rota.core.log import Record
 from rota.core.products import dot
+from rota.core.sums import ordered_sum
 from rota.metrics.history import OVERHEAD, read_history
 from rota.reproduce.elastic.drawn import (
     GPU_TYPE,
@@ -100,12 +101,11 @@ class ElasticSideBySide(Recipe):
             if run.column("submit_s") != runs[f"{BASE}-{_workload(label)}"].column("submit_s")
             or not set(run.jobs["state"].to_list()) <= {"done", "rejected"}
         ]
-        refused = sum((run.jobs["state"] == "rejected").sum() for run in runs.values())
-        promised = sum(
-            (run.jobs["state"] == "rejected").sum()
-            for label, run in runs.items()
-            if _policy(label) == "elasticflow"
-        )
+        rejected = {
+            label: run.jobs["state"].to_list().count("rejected") for label, run in runs.items()
+        }
+        refused = sum(rejected.values())
+        promised = sum(rejected[label] for label in runs if _policy(label) == "elasticflow")
         resized = {policy: _cell(table, policy, "resizes") for policy in RIGID}
         still = [policy for policy in ELASTIC if not _cell(table, policy, "resizes")]
         longest_s = max(run.extra["longest_s"] for run in runs.values())
@@ -127,7 +127,7 @@ class ElasticSideBySide(Recipe):
             holds(
                 "resizes by rigid policies",
                 "0",
-                sum(resized.values()),
+                ordered_sum(resized.values()),
                 ok=not any(resized.values()),
             ),
             holds(

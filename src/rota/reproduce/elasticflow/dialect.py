@@ -14,7 +14,7 @@ from rota.core.topology import Topology
 from rota.reproduce.elasticflow.gandiva import GandivaSlots
 from rota.reproduce.elasticflow.loop import EdfSlots, ElasticFlowSlots, SlotLoop
 from rota.reproduce.elasticflow.tiresias import TiresiasSlots
-from rota.study.dialect import Dialect, require_one_type
+from rota.study.dialect import Dialect
 
 BUDDY = "buddy"
 
@@ -101,14 +101,11 @@ class ElasticFlowDialect(Dialect):
         seed: int,  # noqa: ARG002 - nothing is random here
     ) -> Scheduler:
         """The simulator's policy."""
-        name, options = self.policy(policy_text)
-        self.parameters(name, Params, options)
-        require_one_type(topology, self.name)
+        name = self.plain_policy(policy_text, placement_text, topology)
         if self.params.slot_s < 1:
             raise OptionError(
                 f"dialect {self.name!r}: slot_s={self.params.slot_s:g}: give at least 1 second"
             )
-        self.require_own_placement(placement_text)
         slot_s = self.params.slot_s
         if name == "tiresias":
             return TiresiasSlots(name, topology, slot_s=slot_s)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from rota.core.sums import ordered_sum
+
 Steps = dict[float, int]
 """GPUs from each time on, in order of time."""
 
@@ -33,7 +35,7 @@ class Filled(NamedTuple):
     def gpu_s(self) -> float:
         """GPU time of the plan up to its end."""
         times = [*self.plan, self.end_s]
-        return sum(
+        return ordered_sum(
             gpus * (until_s - from_s)
             for (from_s, gpus), until_s in zip(self.plan.items(), times[1:], strict=True)
         )

@@ -15,6 +15,7 @@ from rota.core.errors import OptionError
 from rota.core.jobs import Behaviour, JobSpec
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.models.throughputs import load_throughputs
@@ -198,7 +199,7 @@ class GavelDialect(Dialect):
 
 
 def _require_known(spec: JobSpec, behaviour: Behaviour, table: Table) -> None:
-    gpus = int(sum(group.count * group.gpus for group in spec.request.groups))
+    gpus = int(ordered_sum(group.count * group.gpus for group in spec.request.groups))
     if (spec.model, gpus) not in table or not behaviour.speeds:
         raise OptionError(
             f"dialect 'gavel': the table of throughputs does not know job {spec.id} "

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from rota.core.sums import ordered_sum
 from rota.reproduce.recipe import (
     Check,
     Recipe,
@@ -174,7 +175,7 @@ def _reported(setting: RecipeSetting, name: str) -> tuple[float, float]:
         return REPORTED[name]
     recorded = msgspec.json.decode(setting.need(f"gavel/runs/{name}.json").read_bytes())
     theirs = _jct(setting, name)
-    return round(sum(theirs.values()) / len(theirs), 1), round(recorded["makespan"], 1)
+    return round(ordered_sum(theirs.values()) / len(theirs), 1), round(recorded["makespan"], 1)
 
 
 def _equal(setting: RecipeSetting, name: str, outcome: RecipeRun, how: str = "") -> Check:

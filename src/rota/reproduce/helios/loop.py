@@ -13,6 +13,7 @@ from rota.core.events import Event
 from rota.core.jobs import STARTING, WAITING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.reasons import Reason
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.reproduce.loop import Replanner, planned
@@ -46,7 +47,7 @@ class Nodes:
     @property
     def free(self) -> float:
         """GPUs that are free now, wherever they are."""
-        return sum(self._free)
+        return ordered_sum(self._free)
 
     def find(self, gpus: float) -> Slices | None:
         """Where the job would go; None if it has to wait."""

@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.sums import ordered_sum
 from rota.core.workload import Workload
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, same_rows
 from rota.study.config import RunConfig
@@ -274,7 +275,7 @@ def _recorded(path: str) -> dict[str, TenantPart]:
     parts = {}
     for tenant, jobs in rows.items():
         if tenant and len(jobs) >= RECORDED_LEAST:
-            work = sum(_gpus(spec) * behaviour.work for spec, behaviour in jobs)
+            work = ordered_sum(_gpus(spec) * behaviour.work for spec, behaviour in jobs)
             nodes = ceil(work / (GPUS * span_s * RECORDED_LOAD))
             least = ceil(max(_gpus(spec) for spec, _ in jobs) / GPUS)
             parts[tenant] = TenantPart(
@@ -284,7 +285,7 @@ def _recorded(path: str) -> dict[str, TenantPart]:
 
 
 def _gpus(spec: JobSpec) -> float:
-    return sum(group.count * group.gpus for group in spec.request.groups)
+    return ordered_sum(group.count * group.gpus for group in spec.request.groups)
 
 
 # --- comparisons ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.engine.priority import PriorityScheduler
 from rota.reproduce.tiresias.dialect import FirstFitting, PoolOnly
-from rota.study.dialect import Dialect, Everyone, require_one_type
+from rota.study.dialect import Dialect, Everyone
 
 COUNT = "count"
 
@@ -61,10 +61,9 @@ class PaiDialect(Dialect):
         self, policy_text: str, placement_text: str | None, topology: Topology, *, seed: int
     ) -> Scheduler:
         """The simulator's policy."""
-        name, options = self.policy(policy_text)
-        self.parameters(name, Params, options)
-        require_one_type(topology, self.name)
-        self.require_own_placement(placement_text, instead=" (it knows one big node)")
+        name = self.plain_policy(
+            policy_text, placement_text, topology, instead=" (it knows one big node)"
+        )
         return PriorityScheduler(ORDERS[name](), PoolOnly(topology, seed=seed), Everyone())
 
 

@@ -22,6 +22,7 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
 from rota.core.ports import RatePhase
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.goodput import Gradients, PerfParams, fit_steps, goodput_table, measured
@@ -92,7 +93,7 @@ class Trainee:
         if progress <= since:
             return {}  # it was moved before it began
         step, sync = self.profile.times(placement, batch)
-        shape = TimedShape(len(placement), sum(placement), batch)
+        shape = TimedShape(len(placement), ordered_sum(placement), batch)
         if shape in self.timings:
             return {}
         self.timings[shape] = StepTime(step, sync)
@@ -168,7 +169,7 @@ class Trainee:
         """Would it choose the same batch again at the end of the round?"""
         if not tuned:
             return True
-        shape = TimedShape(len(placement), sum(placement), self.batch)
+        shape = TimedShape(len(placement), ordered_sum(placement), self.batch)
         if shape not in self.timings:
             return False
         now = (self.batch, self.passes)

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
+from rota.core.sums import ordered_sum
 from rota.reproduce.recipe import (
     Check,
     Recipe,
@@ -62,7 +63,7 @@ def _jcts(file: Path) -> Mapping[str, Mapping[str, float]]:
 
 
 def _mean(runs: Sequence[RecipeRun]) -> float:
-    mean: float = sum(run.summary["avg_jct_s"] for run in runs) / len(runs)
+    mean: float = ordered_sum(run.summary["avg_jct_s"] for run in runs) / len(runs)
     return round(mean, 1)
 
 
@@ -102,7 +103,7 @@ class PolluxArtifact(Recipe):
             for number in numbers:
                 run, theirs = runs[f"{policy}-{number}"], published[f"workload-{number}"]
                 label = f"workload {number}, {policy}"
-                mean = sum(theirs.values()) / len(theirs)
+                mean = ordered_sum(theirs.values()) / len(theirs)
                 if policy != "pollux":
                     known = dict.fromkeys(HALVES, ROUNDED) if policy == "optimus" else {}
                     found.append(
@@ -162,7 +163,7 @@ class PolluxLoad(Recipe):
                 theirs = MEAN_JCT_S[load][policy]
                 if setting.small:
                     jcts = _published(setting, policy, load)["workload-6"]
-                    theirs = round(sum(jcts.values()) / len(jcts), 1)
+                    theirs = round(ordered_sum(jcts.values()) / len(jcts), 1)
                 near = EACH if policy == "pollux" else 2e-3
                 label = f"load {load}, {policy}: mean JCT (s)"
                 found.append(within(label, ours[policy], theirs, relative=near))

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.sums import ordered_sum
 from rota.policies.gavel.basics import normalised, throughputs
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.packed import Indices, packed_max_min, packed_throughputs
@@ -168,7 +169,7 @@ def solve(form: str, jobs: int, seed: int) -> list[Point]:
                 k=k,
                 objective=float((made / base).min() / (best / base).min()),
                 mean=float((made / best).mean()),
-                cpu_s=sum(spent_s),
+                cpu_s=ordered_sum(spent_s),
                 slowest_s=max(spent_s),
             )
         )

@@ -15,6 +15,7 @@ from rota.core.changes import Changes, Wake
 from rota.core.events import Event
 from rota.core.jobs import STOPPING, Job
 from rota.core.knowledge import Knowledge
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.reproduce.loop import RATE, Blame, Replanner
@@ -67,8 +68,8 @@ class SynergyJob:
         parts = list((self.held or {}).values())
         return (
             self.gpus,
-            sum(part[1] for part in parts),
-            sum(part[2] for part in parts),
+            ordered_sum(part[1] for part in parts),
+            ordered_sum(part[2] for part in parts),
         )
 
 
@@ -108,7 +109,7 @@ class Servers:
     @property
     def gpus(self) -> float:
         """All that are free."""
-        return sum(free[0] for free in self.free)
+        return ordered_sum(free[0] for free in self.free)
 
     def proportional(self, entry: SynergyJob) -> bool:
         """Give it its share, whatever it asks for."""
@@ -307,7 +308,7 @@ def weighted_demand(entry: SynergyJob, now_s: float, leases: "LeaseRounds") -> f
     """Remaining time x the sum of its parts of all resources."""
     seconds = remaining_s(entry, now_s, leases)
     parts = [want / all_ for want, all_ in zip(entry.demand, leases.total, strict=True)]
-    return sum([part * seconds for part in parts])
+    return ordered_sum([part * seconds for part in parts])
 
 
 ORDERS: dict[str, tuple[Key, Knowledge]] = {

@@ -11,6 +11,7 @@ from rota.core.allocation import Allocation
 from rota.core.errors import OptionError
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
+from rota.core.sums import ordered_sum
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Choice, Placement, Room
 from rota.study.dialect import refusal
@@ -139,7 +140,9 @@ class TiresiasYarn(Placement):
     def _change(self, allocation: Allocation, sign: int) -> None:
         choice = [(self._positions_of[vertex], part) for vertex, part in allocation.slices]
         self._books.change(choice, allocation.gpus, sign)
-        self.free += sign * sum(part for position, part in choice if self._books.up[position])
+        self.free += sign * ordered_sum(
+            part for position, part in choice if self._books.up[position]
+        )
         self._known.clear()
 
     def set_node(self, node: Vertex, *, up: bool) -> None:

@@ -20,7 +20,7 @@ from rota.live.drivers.slurm.mirror import eligible
 from rota.policies.slurm.params import SlurmPolicyParams
 from rota.sim.durations import Durations
 from rota.sim.foresight import DurationSpread, Foreseen, foresee, is_placed, sentence
-from rota.sim.proposal import Proposal
+from rota.sim.proposal import Proposal, refuse_hopeless
 from rota.sim.verdict import judge, wait_for
 from rota.study.beside.past import LEAST_WIDTH_S, SlurmPast, StartsBacktest
 from rota.study.beside.saved import SlurmPicture, rules_of
@@ -217,6 +217,8 @@ class BesideSlurm:
             )  # fmt: skip
         engine = self.world.thaw(None, proposal)
         asked = self._job(engine, seen)
+        if seen is None:
+            refuse_hopeless(engine, asked)
         ahead = self.world.ahead(engine, asked)
         found = foresee(
             self.world, durations, asked.index, again=False, runs=runs, seed=seed, told=told,
@@ -306,6 +308,8 @@ class BesideSlurm:
             return self._why_kept_back(seen)
         engine = self.world.thaw(None, proposal)
         asked = self._job(engine, seen)
+        if seen is None:
+            refuse_hopeless(engine, asked)
         given = proposal or msgspec.structs.replace(
             self.world.proposal(asked.spec, asked.spec.priority), instead_of=asked.index
         )

@@ -10,6 +10,7 @@ from rota.core import machine
 from rota.core.allocation import NOTHING
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec, Shape
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.sim.durations import Durations
 from rota.sim.foresight import SHARE, Foreseen, foresee
@@ -215,6 +216,6 @@ def _widened_share(missed: Sequence[float]) -> float:
 def _each(spec: JobSpec, nodes: int) -> tuple[float, float]:
     """CPUs and memory on each of so many nodes."""
     groups = spec.request.groups
-    cpus = sum(group.count * group.cpus for group in groups)
-    mem_gib = sum(group.count * group.mem_gib for group in groups)
+    cpus = ordered_sum(group.count * group.cpus for group in groups)
+    mem_gib = ordered_sum(group.count * group.mem_gib for group in groups)
     return (cpus / nodes, mem_gib / nodes) if nodes else (0.0, 0.0)

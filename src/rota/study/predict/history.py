@@ -61,8 +61,8 @@ class JobHistory(msgspec.Struct, frozen=True):
             yield job, ends[first:known]
 
 
-def read_job_history(imported: Imported) -> JobHistory:
-    """From a trace that was read.
+def read_job_history(imported: Imported, named: str = "") -> JobHistory:
+    """From a trace that was read; `named`: what messages call it, if its file is a copy that goes.
 
     Raises:
         InputError: No job of it has a run time.
@@ -95,8 +95,8 @@ def read_job_history(imported: Imported) -> JobHistory:
         )  # fmt: skip
     if not jobs:
         raise InputError(
-            f"{imported.name or 'the log'}: no job has a run time ({_listed(left_out)}): name a "
-            f"log of jobs that have ended"
+            f"{named or imported.name or 'the log'}: no job has a run time "
+            f"({_listed(left_out)}): name a log of jobs that have ended"
         )
     jobs.sort(key=lambda job: (job.submit_s, job.number))
     return JobHistory(jobs, left_out, told_ends)

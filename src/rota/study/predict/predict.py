@@ -59,9 +59,13 @@ Told = Callable[[str, int, int], object]
 
 
 class PredictQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user wants to know of a log; with `cluster` or `nodes` also what it is worth."""
+    """What a user wants to know of a log; with `cluster` or `nodes` also what it is worth.
+
+    `named` is what the answer calls the log, if its file is a copy that goes: else the file.
+    """
 
     log: str
+    named: str = ""
     format: str | None = None
     limit: int | None = None
     last: int = 2
@@ -168,7 +172,7 @@ def predict(
     tell = told or (lambda *_: None)
     tell("reading", 0, 1)
     imported, text = _read(question)
-    history = read_job_history(imported)
+    history = read_job_history(imported, question.named)
     predictors = make_predictors(last=question.last)
     tell("predicting", 0, 1)
     foreseen = foresee_log(history, predictors)
@@ -255,7 +259,8 @@ def _judge(
     if irreducible.log_error is not None:
         curves[BOUND] = repeats.curve()
     return PredictAnswer(
-        predict=VERSION, log=question.log, jobs=len(imported), judged=int(judged.sum()),
+        predict=VERSION, log=question.named or question.log,
+        jobs=len(imported), judged=int(judged.sum()),
         left_out=left_out, predictors=told, groups=groups, irreducible=irreducible,
         best=best, best_order=order, verdict="", sentences=[],
         assumptions=_assumptions(history, told),
@@ -406,7 +411,7 @@ def _worth(
     key = answer.best_order or answer.best
     if key is None:
         raise InputError(
-            f"{question.log}: {answer.judged} jobs could be foreseen, too few to say what that is "
+            f"{answer.log}: {answer.judged} jobs could be foreseen, too few to say what that is "
             f"worth: leave --cluster and --nodes out, or give a longer log"
         )
     predicted_s = np.full(len(imported), math.nan)

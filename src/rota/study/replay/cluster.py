@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import INF
+from rota.core.sums import ordered_sum
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec
 from rota.traces.imported import Imported
@@ -200,7 +201,7 @@ def write_cluster(
     lines += ["nodes:", *(f"  - {json.dumps(_entry(node))}" for node in nodes)]
     declared: list[dict[str, Any]] = []
     if guarantees:
-        left = sum(node.gpus for node in nodes) - sum(guarantees.values())
+        left = ordered_sum(node.gpus for node in nodes) - ordered_sum(guarantees.values())
         declared.append({"name": OTHERS, "limit": max(left, 0)})
         declared += [
             {"name": name, "parent": OTHERS} | ({"limit": quotas[name]} if name in quotas else {})

@@ -25,6 +25,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.ports import Scheduler
 from rota.core.reasons import Reason
 from rota.core.resources import CPU
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
 from rota.core.workload import Workload
@@ -256,7 +257,7 @@ def _prepared(
         name, submit_s, gpus, _, tenant, user = trace[job]
         _tidy(mine, submit_s, contradictions)
         specs.append(JobSpec(name, submit_s, Request.of(gpus), tenant, user))
-        behaviours.append(Behaviour(sum(run.end_s - run.start_s for run in mine)))
+        behaviours.append(Behaviour(ordered_sum(run.end_s - run.start_s for run in mine)))
     runs = dict(enumerate(by_job.values()))
     workload = Workload(specs, behaviours, name=imported.name, failures=imported.failures)
     return runs, workload, list(by_job)

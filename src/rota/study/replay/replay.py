@@ -23,6 +23,7 @@ import polars as pl
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.registry import nearest, split
+from rota.core.sums import ordered_sum
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
@@ -150,9 +151,9 @@ class Answer(msgspec.Struct):
             "cluster": {
                 "from": "what jobs were seen on" if self.seen else "a list of nodes",
                 "nodes": len(self.nodes),
-                "gpus": sum(node.gpus for node in self.nodes),
+                "gpus": ordered_sum(node.gpus for node in self.nodes),
                 "changed_nodes": len(self.other_nodes),
-                "changed_gpus": sum(node.gpus for node in self.other_nodes),
+                "changed_gpus": ordered_sum(node.gpus for node in self.other_nodes),
             },
             "recorded": {
                 "exact": self.recorded.exact,

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
-import yaml
+from yaml import MappingNode, Node, SequenceNode
 
 from rota.core.errors import InputError
 from rota.core.registry import unknown
+from rota.core.yaml_text import YAMLError, YamlLoader
 from rota.traces.sources import decode, read_bytes
 
 Place = tuple[str | int, ...]
@@ -56,11 +57,11 @@ def read_source(path: Path) -> SweepSource:
 
 def parse_source(text: str, path: Path) -> SweepSource:
     """The text of a file."""
-    loader = yaml.SafeLoader(text)
+    loader = YamlLoader(text)
     try:
         node = loader.get_single_node()
         data = None if node is None else loader.construct_document(node)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+    except (YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
@@ -73,18 +74,16 @@ def parse_source(text: str, path: Path) -> SweepSource:
     return SweepSource(str(path), path.parent, data, lines)
 
 
-def _note(
-    where: str, node: yaml.Node, place: Place, lines: dict[Place, int], inside: set[int]
-) -> None:
+def _note(where: str, node: Node, place: Place, lines: dict[Place, int], inside: set[int]) -> None:
     """Remember the lines of everything below a node; a key that is there twice is refused."""
     lines[place] = node.start_mark.line + 1
     if id(node) in inside:
         raise InputError(f"{where}: line {lines[place]}: refers to itself: write it out")
     within = inside | {id(node)}
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, SequenceNode):
         for number, item in enumerate(node.value):
             _note(where, item, (*place, number), lines, within)
-    elif isinstance(node, yaml.MappingNode):
+    elif isinstance(node, MappingNode):
         for key, value in node.value:
             below = (*place, str(key.value))
             if below in lines:

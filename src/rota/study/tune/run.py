@@ -31,6 +31,7 @@ import polars as pl
 from rota.core.errors import InputError, RotaError
 from rota.core.eventlog import Floats
 from rota.core.jobs import Request
+from rota.core.sums import ordered_sum
 from rota.core.workload import Workload, fields
 from rota.metrics.vocabulary import BY_KEY, Measure
 from rota.study.statistics import Ratio, ratio_interval
@@ -491,7 +492,7 @@ def busiest(workloads: Iterable[Workload], rungs: Sequence[int]) -> dict[int, st
 
 
 def _gpus(request: Request) -> float:
-    return sum(group.count * group.gpus for group in request.groups)
+    return ordered_sum(group.count * group.gpus for group in request.groups)
 
 
 def _size(plan: SweepPlan, number: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.core.errors import OptionError, TraceError
+from rota.core.sums import ordered_sum
 from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
@@ -78,7 +79,7 @@ class _Times:
                     parts = [self.of(name, res) for name in profile["seq"]]
                     if None in parts:
                         return None
-                    seconds = sum(filter(None, parts)) * float(profile.get("repeat", 1))
+                    seconds = ordered_sum(filter(None, parts)) * float(profile.get("repeat", 1))
                 case _:
                     return None
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+TYPES = ("strict", "soft", "best")
 _TIMES = rf"^\s*{_NUMBER}(?:\s*[-;]\s*{_NUMBER})*\s*$"
 
 LAYOUT = Layout(
@@ -71,20 +72,35 @@ FORMAT = ChronusFile()
 def _readable(
     table: "pl.DataFrame", path: Path, params: ChronusParams, quality: Quality
 ) -> "pl.DataFrame":
-    """The rows whose expected times can be read; others are refused, or dropped."""
+    """The rows whose type and expected times can be read; others are refused, or dropped."""
     import polars as pl
 
     times = pl.col("expect_time_list").fill_null("")
-    fine = (times.str.strip_chars() == "") | times.str.contains(_TIMES)
-    wrong = table.filter(~fine)
-    if wrong.height and params.bad == "refuse":
-        job, text = wrong["job_id"][0], wrong["expect_time_list"][0]
-        raise TraceError(
-            f"{path}: job {job!r}, column 'expect_time_list': {text[:60]!r} is no list of times: "
-            f"write 20, or 20-40, or drop such rows with the option bad=drop"
-        )
-    quality.drop("expect_time_list is no list of times", wrong.height)
-    return table.filter(fine)
+    checks = (
+        (
+            "expect_time_list",
+            (times.str.strip_chars() == "") | times.str.contains(_TIMES),
+            "list of times",
+            "20, or 20-40",
+        ),
+        (
+            "job_type",
+            pl.col("job_type").fill_null("").is_in(["", *TYPES]),
+            "type",
+            ", ".join(TYPES),
+        ),
+    )
+    for column, fine, what, remedy in checks:
+        wrong = table.filter(~fine)
+        if wrong.height and params.bad == "refuse":
+            job, text = wrong["job_id"][0], wrong[column][0]
+            raise TraceError(
+                f"{path}: job {job!r}, column {column!r}: {text[:60]!r} is no {what}: "
+                f"write {remedy}, or drop such rows with the option bad=drop"
+            )
+        quality.drop(f"{column} is no {what}", wrong.height)
+        table = table.filter(fine)
+    return table
 
 
 def _jobs(table: "pl.DataFrame", unit_s: float) -> "pl.DataFrame":

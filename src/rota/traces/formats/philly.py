@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, TypeAlias
 import msgspec
 
 from rota.core.errors import OptionError, TraceError
+from rota.core.sums import ordered_sum
 from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.formats.philly_machines import machine_list, machines_beside, read_uses
@@ -319,7 +320,7 @@ def _runtime_s(spans: list[tuple[float, float]], runtime: str) -> float:
         return max(end_s for _, end_s in spans) - min(start_s for start_s, _ in spans)
     if runtime == "last":
         spans = spans[-1:]
-    return sum(end_s - start_s for start_s, end_s in spans)
+    return ordered_sum(end_s - start_s for start_s, end_s in spans)
 
 
 def _time_s(path: Path, entry: _PhillyEntry, key: str, text: str | None) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import TraceError
+from rota.core.sums import ordered_sum
 from rota.core.workload import Quality
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
@@ -152,7 +153,7 @@ def _job(life: _Life) -> tuple[float, float, float | None, bool, str]:
     if not held:
         return life.submit_s, 1.0, None, False, life.phase
     size = held.most_common(1)[0][0]
-    service = sum((span.end_s - span.start_s) * len(span.nodes) for span in life.spans)
+    service = ordered_sum((span.end_s - span.start_s) * len(span.nodes) for span in life.spans)
     return life.submit_s, float(size), service / size, life.end_s is None, life.phase
 
 

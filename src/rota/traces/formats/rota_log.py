@@ -2,13 +2,14 @@
 
 The log tells what was asked (GPUs, tenant) and what happened (nodes, starts, stops). The run time
 of a job is what it held its nodes for, in all its attempts. Nodes come from the log; the log of a
-daemon also has their GPU types, CPUs and memory, and the users of its jobs. Jobs that never ran are
-left out; those that ran at the end of the log are cut there. Of a job whose tasks started one by
-one only the first start and the last end are known, without its nodes.
+daemon also has their GPU types, CPUs and memory, and the users and estimates of its jobs. Jobs that
+never ran are left out; those that ran at the end of the log are cut there. Of a job whose tasks
+started one by one only the first start and the last end are known, without its nodes.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.core.eventlog import EventLog
 from rota.core.log import LABELS, Record
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.format import Reader
@@ -47,6 +49,7 @@ ENDS = {
     Record.CANCELLED: CANCELLED,
     Record.TIMEOUT: TIMEOUT,
 }
+OVER = (Record.DONE, Record.FAILED, Record.CANCELLED, Record.TIMEOUT)
 PLACED = (Record.START, Record.MOVE)
 LIFE = (Record.SUBMIT, Record.TASK, *PLACED, *ENDS)
 SAID = ("name", "group", "model")  # keys of a job file that say for what it is
@@ -67,6 +70,19 @@ class _LoggedJob(msgspec.Struct):
     gpus: float
     tenant: str
     seen: list[Seen] = []
+
+    def stopped(
+        self,
+        event: Record,
+        time_s: float,
+        begun: tuple[float, int] | None,
+        places: Mapping[int, list[tuple[str, float]]],
+    ) -> None:
+        """An attempt that began then and there has ended; None: none was going on."""
+        if begun is not None:
+            self.seen.append(_seen(begun, time_s, places, ENDS.get(event, PREEMPTED)))
+        elif self.seen and event in OVER:  # it ended by itself while it was stopped, or waited
+            self.seen[-1] = msgspec.structs.replace(self.seen[-1], state=ENDS[event])
 
 
 class RotaLog(Reader):
@@ -96,7 +112,8 @@ class RotaLog(Reader):
         schema = {
             "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
             "duration_s": pl.Float64, "vc": pl.String, "user": pl.String,
-            **dict.fromkeys(SAID, pl.String), "_status": pl.String, "_cut": pl.Boolean,
+            "estimate_s": pl.Float64, **dict.fromkeys(SAID, pl.String), "_status": pl.String,
+            "_cut": pl.Boolean,
         }  # fmt: skip
         frame = pl.DataFrame(rows, schema=schema, orient="row")
         cluster = tuple(made.nodes) or _nodes(log)
@@ -205,9 +222,8 @@ def _jobs(log: EventLog) -> list[_LoggedJob]:
         else:
             owner = jobs.get(owners.get(job, job))
             begun = running.pop(job, None)
-            if begun is not None and owner is not None:
-                state = ENDS.get(Record(row.event), PREEMPTED)
-                owner.seen.append(_seen(begun, row.time_s, places, state))
+            if owner is not None:
+                owner.stopped(Record(row.event), row.time_s, begun, places)
             if row.event in PLACED:
                 running[job] = (row.time_s, row.allocation)
     for job, begun in running.items():
@@ -245,7 +261,7 @@ def _together(seen: list[Seen]) -> list[Seen]:
 
 
 def _row(job: _LoggedJob, end_s: float, owner: Sequence[Any]) -> tuple[Any, ...]:
-    """`owner`: who submitted it, and the job file, if the log is of a daemon."""
+    """`owner`: who submitted it, the job file and the estimate, if the log is of a daemon."""
     spans = [(one.end_s if one.end_s is not None else end_s) - one.start_s for one in job.seen]
     said = owner[1] if len(owner) > 1 and isinstance(owner[1], dict) else {}
     goes_on = bool(job.seen) and job.seen[-1].state in (RUNNING, PREEMPTED, NODE_FAIL)
@@ -253,10 +269,19 @@ def _row(job: _LoggedJob, end_s: float, owner: Sequence[Any]) -> tuple[Any, ...]
         job.name,
         job.submit_s,
         job.gpus,
-        sum(spans) if spans else None,
+        ordered_sum(spans) if spans else None,
         job.tenant,
         str(owner[0]),
+        _estimate_s(owner),
         *(str(said.get(key, "")) for key in SAID),
         job.seen[-1].state if job.seen else "",
         goes_on,
     )
+
+
+def _estimate_s(owner: Sequence[Any]) -> float | None:
+    """What the user said, if the log tells it; it comes from a file, so it may be anything."""
+    said = owner[2] if len(owner) > 2 else None  # noqa: PLR2004 - see `_row`
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    return float(said) if 0 < said < inf else None

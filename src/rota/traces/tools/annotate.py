@@ -12,6 +12,7 @@ import numpy as np
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.registry import unknown
+from rota.core.sums import ordered_sum
 from rota.traces.imported import Imported
 from rota.traces.schema import as_json
 from rota.traces.synth.draws import Floats
@@ -63,9 +64,9 @@ def _models(jobs: "pl.DataFrame", options: Options, seed: int) -> "pl.DataFrame"
     if not options:
         raise OptionError("rule models: names no model: write models:resnet50=3,bert=1 (weights)")
     weights = [_number("models", key, text, low=0.0) for key, text in options.items()]
-    if not sum(weights) > 0:
+    if not ordered_sum(weights) > 0:
         raise OptionError("rule models: all weights are 0: give one that is above 0")
-    edges = np.cumsum(weights) / sum(weights)
+    edges = np.cumsum(weights) / ordered_sum(weights)
     drawn = np.searchsorted(edges, _chances(jobs, seed, "models"), side="right")
     names = list(options)
     chosen = [names[min(number, len(names) - 1)] for number in drawn.tolist()]

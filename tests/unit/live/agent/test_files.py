@@ -12,6 +12,7 @@ from rota.core.errors import ClusterError, InputError, NotFoundError
 from rota.core.manifest import FileEntry, FileManifest
 from rota.daemon.secrets import SecretStore
 from rota.daemon.uploads import KEPT_S, UploadStore
+from rota.live.agent import files
 from rota.live.agent.files import SentFiles, list_files, read_file
 from rota.live.agent.folders import AgentFolder
 from rota.live.calls import ListFiles, ReadFile
@@ -206,5 +207,45 @@ def test_pages(root, work):
     first = list_files(root, "1", ListFiles(limit=3))
     rest = list_files(root, "1", ListFiles(limit=3, after=first.files[-1].path))
     assert [each.path for each in first.files + rest.files] == [f"f{n}" for n in range(5)]
-    assert (first.taken, rest.taken) == (2, 0)
+    assert (bool(first.taken), bool(rest.taken)) == (True, False)
     assert list_files(root, "2", ListFiles()).wrong == "missing"
+
+
+@pytest.mark.parametrize("name", ["TOKEN\n", "../TOKEN", ".owner", ""])
+def test_a_secret_has_a_name_by_which_it_can_be_removed(tmp_path, name):
+    vault = SecretStore(tmp_path / "secrets", tmp_path / "secrets.key")
+    with pytest.raises(InputError, match="use letters, digits and _"):
+        vault.set(name, "value", Actor("ann", "user"))
+    assert vault.all(Actor("ann", "user")) == []
+
+
+def test_of_a_large_folder_only_what_is_asked_for_is_looked_at(root, work, monkeypatch):
+    monkeypatch.setattr(files, "NAMES", 3)
+    for path in ("a", "a-b", "b/c/d", "b/c/e", "b/x", "b-/y", "c", *(f"z{n}" for n in range(9))):
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).touch()
+    (work / "b" / "link").symlink_to("x")
+    looked_at = []
+    status = os.stat
+    monkeypatch.setattr(os, "stat", lambda *a, **kw: looked_at.append(a[0]) or status(*a, **kw))
+
+    def pages(path, limit):
+        after, found = "", []
+        while True:
+            answer = list_files(root, "1", ListFiles(path=path, after=after, limit=limit))
+            found += [each.path for each in answer.files]
+            if not answer.taken:
+                return found
+            after = found[-1]
+
+    whole = pages("", 1000)
+    plain = [path for path in work.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert sorted(whole) == sorted(str(path.relative_to(work)) for path in plain)
+    for limit in (1, 2, 3, 5):
+        assert pages("", limit) == whole
+        assert pages("b", limit) == ["b/c/d", "b/c/e", "b/x"]
+    assert list_files(root, "1", ListFiles(path="b", after="a")).files
+    assert not list_files(root, "1", ListFiles(path="b", after="c")).files
+    looked_at.clear()
+    list_files(root, "1", ListFiles(limit=2))
+    assert looked_at == ["a", "a-b", "b", "c", "d"]

@@ -1,21 +1,20 @@
 """Several jobs on one fake GPU in turns: real processes that are stopped and go on."""
 
-import os
-import signal
-from pathlib import Path
-
 import pytest
 
-from agents_net import eventually, order, pid_outside
+from agents_net import eventually, order, pid_outside, stands_still
 from rota.core.topology import NodeSpec
+from rota.live.agent import processes, shim
 from rota.live.agent.devices import GpuShares
-from rota.live.agent.messages import AgentOrders, PartKey
+from rota.live.agent.messages import AgentOrders, PartKey, PartTerms
 from rota.live.agent.turns import GpuTurns
 from rota.live.driver import RunPart
 from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.local.embedded import nodes_here
+from rota.models.slicing import GpuClaim, divide
 
-SLEEP = "echo $$ > pid; sleep 1000"  # no exec: in the middle of one nobody knows whose it is
+SLEEP = "echo $$ > pid; sleep 1000"
+AWAY = "env -i setsid bash -c 'echo $$ > pid; exec sleep 1000' & echo; wait"
 NEVER_S = 1e9
 
 
@@ -36,10 +35,11 @@ class Machine:
         self.agent = self._make(self.root, self.nodes)
         self.agent.turns = GpuTurns(self.agent.nodes, NEVER_S)
 
-    def launch(self, run, *devices, script=SLEEP):
+    def launch(self, run, *devices, script=SLEEP, weight=0.0, **options):
         """Start a run and wait until its script runs: stopped before, it could not say its pid."""
-        parts = [RunPart("n0", tuple((device, 1.0) for device in devices), 0, 0, 1)]
-        self.agent.obey(launches(order(run, script, parts=parts)))
+        slices = tuple((device, 1.0) for device in devices)
+        parts = [RunPart("n0", slices, 0, 0, 1, gpu_weight=weight)]
+        self.agent.obey(launches(order(run, script, parts=parts, **options)))
         eventually(lambda: self.agent.step() or self.part(run).state == "running")
         self.pid(run)
 
@@ -58,7 +58,7 @@ class Machine:
 
     def stopped(self, run):
         """What the kernel says, by now."""
-        return Path(f"/proc/{self.pid(run)}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return stands_still(self.pid(run))
 
     def crash(self):
         """As if it were killed: nobody lets anybody go on."""
@@ -97,19 +97,127 @@ def test_the_last_one_goes_on(machine):
     eventually(lambda: not machine.stopped(waits))
 
 
-def test_who_became_another_program_as_it_was_stopped_goes_on(machine):
-    """As one that the signal found in the middle of an exec: its variables are gone by now."""
+@pytest.mark.parametrize("how", ["frozen", "stopped"])
+def test_who_sheds_its_variables_and_its_session_takes_turns_too(machine, monkeypatch, how):
+    """What belongs to a run is what is below its shim, whatever it says of itself."""
+    if how == "stopped":
+        monkeypatch.setattr(processes.shim, "freeze", lambda *_: False)
     machine.launch("1.0", 0)
-    machine.launch("2.0", 0, script="env -i sleep 1000 & echo $! > pid; wait")
+    machine.launch("2.0", 0, script=AWAY, terminal=True)
     pid = machine.pid("2.0")
-    eventually(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+    shim_pid = machine.part("2.0").shim_pid
+    own = machine.part("2.0")._own()
+    assert own < set(shim.descendants(shim_pid))  # who keeps its terminal, at least
     machine.deal()
-    assert machine.part("2.0")._paused
-    os.kill(pid, signal.SIGSTOP)
     eventually(lambda: machine.stopped("2.0"))
+    assert not any(stands_still(each) for each in (shim_pid, *own))
+    job = set(shim.descendants(shim_pid)) - own
+    assert pid in job
+    eventually(lambda: all(stands_still(each) for each in job))
     machine.deal()
-    assert not machine.part("2.0")._paused
-    eventually(lambda: not machine.stopped("2.0"))
+    eventually(lambda: not any(stands_still(each) for each in job))
+
+
+def test_who_has_used_up_its_time_can_react_in_the_turn_of_another(machine):
+    script = "trap 'touch asked; exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done"
+    machine.launch("1.0", 0)
+    machine.launch("2.0", 0, script=script, grace_s=NEVER_S)
+    machine.deal()
+    eventually(lambda: machine.stopped("2.0"))
+    folder = machine.root / "runs" / "2.0-0"
+    shim.write_whole(str(folder / "excess"), "stop too much")
+    processes.nudge(machine.part("2.0").pidfd)
+    eventually(lambda: machine.part("2.0").leaves)
+    machine.deal()
+    eventually(lambda: machine.agent.step() or machine.part("2.0").over)
+    assert (machine.root / "jobs" / "2" / "work" / "asked").exists()
+    assert (folder / shim.ENDS).exists()  # it does not begin anything else
+
+
+def test_weights_outlive_an_agent_and_change_while_jobs_run(machine):
+    weights = {"1.0": 1.0, "2.0": 2.0, "3.0": 1.0}
+    for run, weight in weights.items():
+        machine.launch(run, 0, weight=weight)
+
+    def dealt(turns):
+        for _ in range(turns):
+            machine.deal()
+        return [machine.agent.turns.had.get(PartKey(run, 0), 0) for run in weights]
+
+    assert dealt(8) == [2, 4, 2]
+    machine.crash()
+    machine.begin()
+    assert dealt(8) == [2, 4, 2]
+    terms = [PartTerms(PartKey("1.0", 0), 2.0), PartTerms(PartKey("2.0", 0), paused=True)]
+    machine.agent.obey(AgentOrders(terms=tuple(terms)))
+    assert [status.terms for status in machine.agent.report().parts][:2] == terms
+    assert dealt(6) == [6, 4, 4]
+    eventually(lambda: machine.stopped("2.0"))
+    machine.crash()
+    machine.begin()
+    assert dealt(6) == [4, 0, 2]
+
+
+class Pretended:
+    """A part that is no process."""
+
+    state, leaves, node = "running", False, "n0"
+
+    def __init__(self, name, *devices, held=1.0, **terms):
+        self.key = PartKey(name, 0)
+        self.shares = [(device, held) for device in devices]
+        self.terms = PartTerms(self.key, **terms)
+        self.waits = False
+
+    def pause(self):
+        self.waits = True
+
+    def go_on(self):
+        self.waits = False
+
+
+def turns_of(parts, turns, modes=("timeslice",)):
+    """Return how many each had after each turn."""
+    nodes = nodes_here([NodeSpec("n0", len(modes), sharing=modes[0])])
+    dealer = GpuTurns({node.spec.name: node for node in nodes}, NEVER_S)
+    found = [0] * len(parts)
+    for _ in range(turns):
+        dealer.deal(parts)
+        found = [had + (not part.waits) for had, part in zip(found, parts, strict=True)]
+        yield list(found)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [{"weight": 1.0}, {"weight": 2.0}, {"weight": 1.0}],
+        [{"weight": 3.0}, {"weight": 1.0}],
+        [{"weight": 5.0}, {"weight": 4.0}, {"weight": 3.0}, {"weight": 2.0}, {"weight": 1.0}],
+        [{"held": 0.5}, {"held": 0.25}, {"held": 0.25}],
+        [{"limit": 0.2}, {"held": 0.5}],
+        [{"limit": 0.2}, {"limit": 0.3}],
+        [{"limit": 0.25}],
+    ],
+    ids=str,
+)
+def test_nobody_is_a_turn_ahead_of_or_behind_the_share_of_the_model(terms):
+    parts = [Pretended(f"{number}.0", 0, **each) for number, each in enumerate(terms)]
+    claims = [
+        GpuClaim(1.0, each.get("limit", 1.0), each.get("weight", each.get("held", 1.0)))
+        for each in terms
+    ]
+    for turn, had in enumerate(turns_of(parts, 200), 1):
+        for share, turns in zip(divide(claims), had, strict=True):
+            assert abs(turns - turn * share) <= 1 + 1e-6
+
+
+def test_on_several_gpus_the_scarcest_share_counts_and_nobody_starves():
+    """A has 1/3 of the turns of GPU 1; B has what A leaves on GPU 0, and no GPU is ever idle."""
+    parts = [Pretended("a", 0, 1), Pretended("b", 0), Pretended("c", 1), Pretended("d", 1)]
+    for turn, (a, b, c, d) in enumerate(turns_of(parts, 300, ("timeslice",) * 2), 1):
+        assert a + b == a + c + d == turn
+        assert abs(a - turn / 3) <= 2
+        assert abs(c - d) <= 1
 
 
 def test_a_job_that_waits_for_its_turn_can_be_halted(machine):

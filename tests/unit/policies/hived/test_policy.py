@@ -97,6 +97,33 @@ def test_without_a_configuration_quotas_are_promises():
     assert all(each.phase == DONE for each in everybody(made))
 
 
+def test_a_job_without_gpus_has_the_place_of_a_leaf_cell_and_no_gpu():
+    jobs = [job(name, 10, tenant="", gpus=0) for name in "abc"]
+    jobs.append(job("d", 10, tenant="", gpus=1, at=1))
+    made = run(HivedPolicy(), jobs, (1, 2))
+    assert starts(made) == {"a": 0.0, "b": 0.0, "c": 10.0, "d": 10.0}
+    assert all(each.phase == DONE for each in everybody(made))
+    node = made.cluster.topology.nodes[0]
+    held = {each.id: (each.allocation.gpus, each.allocation.extra) for each in everybody(made)}
+    assert held["a"] == held["c"] == (0, ((node.id, "cpu", 0.0),))
+    assert held["d"] == (1, ())
+
+
+def test_cells_that_cannot_be_what_a_job_asks_for_are_left_alone():
+    """A part of a GPU is no instance, and memory is where it is said."""
+    nodes = [NodeSpec("m", 1, "a100-40gb", sharing="mig", gpu_mem_gib=40), NodeSpec("n", 1, "T4")]
+    part = JobSpec("part", 0.0, Request.of(0.5)), Behaviour(10)
+    large = JobSpec("large", 0.0, Request.of(1, gpu_mem_gib=30.0)), Behaviour(10)
+    made = run(HivedPolicy(), [part, large], nodes)
+    assert starts(made) == {"part": 0.0, "large": 0.0}
+    held = {each.id: each.allocation.slices[0][0] for each in everybody(made)}
+    topology = made.cluster.topology
+    assert held == {
+        "part": topology.devices(topology.nodes[1].id)[0],
+        "large": topology.devices(topology.nodes[0].id)[0],
+    }
+
+
 @pytest.mark.parametrize(
     "params",
     [{"inside": "srtf"}, {"inside": "easy"}],

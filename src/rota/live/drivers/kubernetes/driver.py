@@ -2,16 +2,16 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from rota.core.errors import ClusterError
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.live.driver import (
     Capabilities,
-    Driver,
     Listener,
     NodeStatus,
     RunOrder,
@@ -35,7 +35,7 @@ from rota.live.drivers.kubernetes.preflight import check
 from rota.live.drivers.kubernetes.queued import ORIGIN
 from rota.live.drivers.kubernetes.queued_runs import QueuedRun, QueuedRuns
 from rota.live.drivers.kubernetes.runs import KubeRun, KubeRuns
-from rota.live.drivers.orders import HALT, KILL, RUN, DriverThread
+from rota.live.drivers.orders import ThreadedDriver
 from rota.live.external import origin_of
 
 log = logging.getLogger("rota.kubernetes")
@@ -46,7 +46,7 @@ REFUSED_S = 30.0  # a node that refused a pod gets no other for so long
 UNHEARD_S = 10.0  # then the trouble is worth telling
 
 
-class KubernetesDriver(Driver):
+class KubernetesDriver(ThreadedDriver):
     """Implements `Driver`: Rota decides, Kubernetes executes.
 
     Args:
@@ -69,6 +69,7 @@ class KubernetesDriver(Driver):
         *,
         access: KubeAccess | None = None,
     ) -> None:
+        super().__init__("rota-kubernetes")
         self.options = options or KubernetesOptions()
         found = access or find_access(self.options.kubeconfig, self.options.context)
         self.api = KubeApi(found, self.options.timeout_s)
@@ -76,8 +77,6 @@ class KubernetesDriver(Driver):
         self._store = store
         self._dirty: set[tuple[str, str]] = set()
         self._dirty_lock = threading.Lock()
-        self._thread = DriverThread("rota-kubernetes", self._work)
-        self._adopted = False
         self._settled = False
         self._asked: dict[str, int] = {}
         self._ready = False
@@ -151,21 +150,7 @@ class KubernetesDriver(Driver):
             cache.start()
         self._thread.start()
 
-    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
-        """These runs shall exist; each is looked for before anything is created."""
-
-        def take() -> None:
-            for order in runs:
-                self._take(order, HALT if order.run in halting else RUN)
-            self._adopted = True
-
-        self._thread.order(take)
-
-    def launch(self, order: RunOrder) -> None:
-        """Execute it."""
-        self._thread.order(lambda: self._take(order, RUN))
-
-    def _take(self, order: RunOrder, want: str) -> None:
+    def _take(self, order: RunOrder, want: str, *, adopted: bool) -> None:  # noqa: ARG002 - all are looked for
         if origin_of(order.launch.external).startswith(ORIGIN):
             self.queued.runs.setdefault(order.run, QueuedRun(order, want))
         elif order.launch.external:
@@ -178,18 +163,6 @@ class KubernetesDriver(Driver):
             if run in each.runs:
                 return each
         return self._carrier
-
-    def halt(self, run: str) -> None:
-        """SIGTERM, its grace, SIGKILL."""
-        self._thread.order(lambda: self._holder(run).end(run, HALT))
-
-    def kill(self, run: str) -> None:
-        """SIGKILL."""
-        self._thread.order(lambda: self._holder(run).end(run, KILL))
-
-    def forget(self, run: str) -> None:
-        """No more news of it."""
-        self._thread.order(lambda: self._holder(run).forget(run))
 
     def retire(self, job: str) -> None:
         """Nothing is kept for another run."""
@@ -338,7 +311,7 @@ class KubernetesDriver(Driver):
         known = self._known.get(node)
         if known is None:
             return 0.0
-        held = self._occupied.held(node) - sum(
+        held = self._occupied.held(node) - ordered_sum(
             self._occupied.amount(key) for key in mine if self._occupied.on(key) == node
         )
         return known.spec.gpus - held

@@ -115,6 +115,9 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         """Were all pods listed?"""
         return self._pods.listed
 
+    def recall(self, job: str, origin: str) -> None:
+        """Its pods tell: those that wait are offered again, those that were taken name the run."""
+
     def offers(self) -> list[ExternalWork]:
         """Pods that wait and belong to no job; those of a gang when all of them are there."""
         self._offered = {uid_of(pods[0]): pods for pods in self._groups()}
@@ -249,6 +252,17 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
             return []
         return [share.node for share in run.order.parts for _ in range(round(share.gpus / each))]
 
+    def _divided(self, run: GuestRun, item: KubeObject) -> str:
+        """Which pod would be on two nodes, as the placement divided the GPUs; empty: none."""
+        each = pod_gpus(part(item, "spec")).get(self._resource, 0.0)
+        if not each or all(share.gpus % each == 0 for share in run.order.parts):
+            return ""
+        shares = ", ".join(f"{share.gpus:g} on {share.node}" for share in run.order.parts)
+        return (
+            f"pods with {each:g} GPUs each cannot share the nodes as the placement chose them "
+            f"({shares}): let a pod ask for all GPUs of a node, or for a divisor of their number"
+        )
+
     def _bind(self, run: GuestRun, taken: list[KubeObject]) -> None:
         """Take pods of its job and bind them, if all of them are there and have room."""
         job = run.order.job
@@ -259,8 +273,14 @@ class GuestRuns(OrderedRuns[GuestRun], ExternalSource):
         for item in taken:
             if annotation(item, TAKEN_NODE) in slots:
                 slots.remove(annotation(item, TAKEN_NODE))
-        if len(fresh) < len(slots) or not (fresh or taken):
+        if not (fresh or taken):
             return  # the intake looks for others, or gives the job up
+        broken = self._divided(run, (taken or fresh)[0])
+        if broken:
+            self._over(run, RunStatus(run.order.run, "ended", 1, why=broken))
+            return
+        if len(fresh) < len(slots):
+            return  # as above
         mine = frozenset(map(key_of, (*taken, *fresh)))
         if any(share.gpus > self.free(share.node, mine) for share in run.order.parts):
             return  # somebody is leaving; the next change of a pod looks again

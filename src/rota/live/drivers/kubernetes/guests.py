@@ -110,7 +110,15 @@ def refusal(item: KubeObject) -> str:
     if wanted:
         return f"Rota does not place pods by {', '.join(wanted)}: leave it out"
     if not gang_size(item):
-        return f"the label {GANG} needs the annotation {GANG_SIZE} with the number of its pods"
+        said = annotation(item, GANG_SIZE)
+        found = f"; it is {said[:_MOST_LETTERS]!r}" if said else ""
+        return (
+            f"the label {GANG} needs the annotation {GANG_SIZE} with the number of its pods, "
+            f"1 to {MOST_IN_GANG:,}{found}"
+        )
+    said = annotation(item, PREEMPTIBLE)
+    if said not in ("", "true", "false"):
+        return f'the annotation {PREEMPTIBLE} is {said[:_MOST_LETTERS]!r}: say "true" or "false"'
     return ""
 
 

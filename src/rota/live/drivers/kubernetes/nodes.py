@@ -8,6 +8,7 @@ import msgspec
 
 from rota.core.kubernetes import is_gpu, machine, part, parts, pod_gpus, quantity, text
 from rota.core.launch import CONTAINER
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.launcher import read_end
@@ -112,7 +113,7 @@ class PodOccupancy:
 
     def held(self, node: str) -> float:
         """GPUs of a node that are held."""
-        return sum(self._held.get(node, {}).values())
+        return ordered_sum(self._held.get(node, {}).values())
 
     def holders(self, node: str) -> list[tuple[str, str]]:
         """Pods that hold GPUs of a node, as (namespace, name)."""

@@ -34,10 +34,10 @@ def check(api: KubeApi, options: KubernetesOptions, namespace: str) -> list[str]
     everywhere = CLUSTER_WIDE + (SCHEDULING if options.scheduler_name else ())
     if kinds:
         everywhere += QUEUEING + tuple(dict.fromkeys(right for k in kinds for right in rights(k)))
+    rights_everywhere = [(group, what, verb) for group, what, verbs in everywhere for verb in verbs]
     missing = [
         f"{verb} {resource}"
-        for group, resource, verbs in everywhere
-        for verb in verbs
+        for group, resource, verb in dict.fromkeys(rights_everywhere)  # two uses may need the same
         if not allowed(api, group, resource, verb)
     ]
     missing += [

@@ -136,6 +136,12 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
         """Were all objects listed?"""
         return self._pods.listed and all(cache.listed for cache in self.caches.values())
 
+    def recall(self, job: str, origin: str) -> None:
+        """Its object is known by its uid, in whatever state a restart finds it."""
+        kind, _, uid = origin_key(origin)
+        with self._lock:
+            self._assigned[uid] = (job, kind)
+
     def offers(self) -> list[ExternalWork]:
         """Objects that wait and belong to no job."""
         offered, jobs = {}, {}
@@ -249,8 +255,8 @@ class QueuedRuns(OrderedRuns[QueuedRun], ExternalSource):
             return
         end = kind.end(item)
         mine = self.is_mine(item) and annotation(item, TAKEN_RUN) == run.order.run
-        if end is not None:
-            self._over(run, RunStatus(run.order.run, "ended", end.code, run.ending, end.why))
+        if end is not None:  # that counts, also if it was to be suspended: it never goes on
+            self._over(run, RunStatus(run.order.run, "ended", end.code, why=end.why))
         elif not mine:
             self._begin(run, item)
         elif run.ending or run.failed:

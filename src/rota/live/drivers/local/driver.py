@@ -31,6 +31,7 @@ from rota.live.agent.messages import (
     LogPiece,
     LogRequest,
     PartKey,
+    PartTerms,
     PartUsage,
 )
 from rota.live.calls import (
@@ -78,7 +79,7 @@ class AgentDriver(Driver):
     """
 
     name = "local"
-    capabilities = Capabilities(channels=True, files=True, secrets=True, images=True)
+    capabilities = Capabilities(channels=True, files=True, secrets=True, images=True, terms=True)
 
     def __init__(
         self,
@@ -177,6 +178,13 @@ class AgentDriver(Driver):
                 self._outputs.begin(order.job)
             self._enter(order)
             self._changed.notify_all()
+
+    def new_terms(self, order: RunOrder) -> None:
+        """Its agents hear of them."""
+        with self._changed:
+            if order.run in self._runs:
+                self._runs[order.run].renew(order)
+                self._changed.notify_all()
 
     def halt(self, run: str) -> None:
         """Let it end gracefully."""
@@ -395,6 +403,7 @@ class AgentDriver(Driver):
         if not self._adopted:
             return AgentOrders(lost_s=lost_s, term=self._term)
         launch, told = [], {HALT: list[PartKey](), KILL: list[PartKey]()}
+        terms: list[PartTerms] = []
         wanted = set()
         for key in self._keys_of(agent):
             record, status = self._runs[key.run], agent.parts.get(key)
@@ -409,12 +418,13 @@ class AgentDriver(Driver):
                 if master:
                     values = self.secrets(record.order) if record.order.launch.secrets else {}
                     launch.append(record.launch_of(key, master, values))
-        forget = []
-        for key, status in agent.parts.items():
-            if key not in wanted and status.state in OVER:
-                forget.append(key)
-            elif key not in wanted and status.told != KILL:
-                told[KILL].append(key)
+            elif status is not None:
+                terms += record.new_terms(key, status)
+        unwanted = [(key, each) for key, each in agent.parts.items() if key not in wanted]
+        forget = [key for key, status in unwanted if status.state in OVER]
+        told[KILL] += [
+            key for key, each in unwanted if each.state not in OVER and each.told != KILL
+        ]
         requests = tuple(agent.requests)
         agent.requests.clear()
         return AgentOrders(
@@ -422,6 +432,7 @@ class AgentDriver(Driver):
             halt=tuple(told[HALT]),
             kill=tuple(told[KILL]),
             forget=tuple(forget),
+            terms=tuple(terms),
             logs=requests,
             lost_s=lost_s,
             term=self._term,

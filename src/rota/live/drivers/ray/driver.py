@@ -2,15 +2,14 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
 from rota.core.errors import ClusterError
 from rota.core.topology import NodeSpec
 from rota.live.agent.messages import NODE_NAME
-from rota.live.driver import Capabilities, Driver, Listener, NodeStatus, RunOrder
-from rota.live.drivers.orders import HALT, KILL, RUN, DriverThread
+from rota.live.driver import Capabilities, Listener, NodeStatus, RunOrder
+from rota.live.drivers.orders import ThreadedDriver
 from rota.live.drivers.ray.logs import RayLogs
 from rota.live.drivers.ray.options import RayOptions
 from rota.live.drivers.ray.order import namespace_of, node_folder
@@ -26,7 +25,7 @@ GIB = 1 << 30
 ACCELERATOR = "accelerator_type:"
 
 
-class RayDriver(Driver):
+class RayDriver(ThreadedDriver):
     """Implements `Driver`: Rota decides, Ray executes.
 
     Args:
@@ -51,12 +50,11 @@ class RayDriver(Driver):
     ) -> None:
         self.options = options or RayOptions()
         namespace = namespace_of(store)
-        self._thread = DriverThread("rota-ray", self._work)
+        super().__init__("rota-ray")
         self.port = port or RayBridge(namespace, folder, self.options, self._thread.wake)
         self._logs = RayLogs(self.port, folder / "logs")
         root = node_folder(self.options.folder, namespace)
         self._carrier = RayRuns(self.port, self._logs, folder / "runs", root)
-        self._adopted = False
         self._stuck = ""
         self._ending = False
         self._known: dict[str, RayNode] = {}
@@ -81,35 +79,11 @@ class RayDriver(Driver):
         self._carrier.tell = listener
         self._thread.start()
 
-    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
-        """These runs shall exist; each is looked for in Ray before anything is created."""
+    def _take(self, order: RunOrder, want: str, *, adopted: bool) -> None:  # noqa: ARG002 - all are looked for
+        self._carrier.runs.setdefault(order.run, RayRun(order, want))
 
-        def take() -> None:
-            for order in runs:
-                want = HALT if order.run in halting else RUN
-                self._carrier.runs.setdefault(order.run, RayRun(order, want))
-            self._adopted = True
-
-        self._thread.order(take)
-
-    def launch(self, order: RunOrder) -> None:
-        """Execute it."""
-        self._thread.order(lambda: self._take(order))
-
-    def _take(self, order: RunOrder) -> None:
-        self._carrier.runs.setdefault(order.run, RayRun(order))
-
-    def halt(self, run: str) -> None:
-        """SIGTERM, its grace, SIGKILL."""
-        self._thread.order(lambda: self._carrier.end(run, HALT))
-
-    def kill(self, run: str) -> None:
-        """SIGKILL."""
-        self._thread.order(lambda: self._carrier.end(run, KILL))
-
-    def forget(self, run: str) -> None:
-        """No more news of it."""
-        self._thread.order(lambda: self._carrier.forget(run))
+    def _holder(self, run: str) -> RayRuns:  # noqa: ARG002 - there is one
+        return self._carrier
 
     def retire(self, job: str) -> None:
         """Nothing is kept for another run."""

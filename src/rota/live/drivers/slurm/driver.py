@@ -1,7 +1,6 @@
 """The driver of Slurm: one thread that looks at Slurm, and carries out what is wanted."""
 
 import logging
-from collections.abc import Sequence
 from math import gcd
 from pathlib import Path
 from time import monotonic
@@ -12,12 +11,11 @@ from rota.core.errors import ClusterError
 from rota.core.topology import NodeSpec
 from rota.live.driver import (
     Capabilities,
-    Driver,
     Listener,
     NodeStatus,
     RunOrder,
 )
-from rota.live.drivers.orders import HALT, KILL, RUN, DriverThread
+from rota.live.drivers.orders import ThreadedDriver
 from rota.live.drivers.slurm.commands import Recorder, SlurmCommands
 from rota.live.drivers.slurm.folders import SlurmFolders
 from rota.live.drivers.slurm.layout import SeenNode
@@ -33,7 +31,7 @@ LONGEST_NAP_S = 30.0
 HEALTH = {"lost": "down", "silent": "not to be used now"}
 
 
-class SlurmDriver(Driver):
+class SlurmDriver(ThreadedDriver):
     """Implements `Driver`: Rota decides, Slurm executes.
 
     Args:
@@ -57,14 +55,13 @@ class SlurmDriver(Driver):
         *,
         recorder: Recorder | None = None,
     ) -> None:
+        super().__init__("rota-slurm")
         self.options = options or SlurmOptions()
         self.commands = SlurmCommands(
             self.options.conf, timeout_s=self.options.timeout_s, recorder=recorder
         )
         self._folders = SlurmFolders(folder)
         self._carrier = SlurmRuns(self.commands, self._folders, self.options, plain("store", store))
-        self._thread = DriverThread("rota-slurm", self._work)
-        self._adopted = False
         self._looked = False
         self._health: dict[str, str] = {}
         self._failures = 0
@@ -90,37 +87,11 @@ class SlurmDriver(Driver):
         self._carrier.tell = listener
         self._thread.start()
 
-    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
-        """These runs shall exist; each is looked for in Slurm before anything is submitted."""
+    def _take(self, order: RunOrder, want: str, *, adopted: bool) -> None:
+        self._carrier.runs.setdefault(order.run, SlurmRun(order, unsure=adopted, want=want))
 
-        def take() -> None:
-            for order in runs:
-                want = HALT if order.run in halting else RUN
-                self._carrier.runs[order.run] = SlurmRun(order, unsure=True, want=want)
-            self._adopted = True
-
-        self._thread.order(take)
-
-    def launch(self, order: RunOrder) -> None:
-        """Execute it."""
-
-        def take() -> None:
-            if order.run not in self._carrier.runs:
-                self._carrier.runs[order.run] = SlurmRun(order, unsure=False)
-
-        self._thread.order(take)
-
-    def halt(self, run: str) -> None:
-        """SIGTERM, its grace, SIGKILL; its Slurm job goes back into the queue, held."""
-        self._thread.order(lambda: self._carrier.end(run, HALT))
-
-    def kill(self, run: str) -> None:
-        """SIGKILL; its Slurm job is cancelled."""
-        self._thread.order(lambda: self._carrier.end(run, KILL))
-
-    def forget(self, run: str) -> None:
-        """No more news of it."""
-        self._thread.order(lambda: self._carrier.forget(run))
+    def _holder(self, run: str) -> SlurmRuns:  # noqa: ARG002 - there is one
+        return self._carrier
 
     def retire(self, job: str) -> None:
         """A job is over for good: its Slurm job need not wait for another run."""

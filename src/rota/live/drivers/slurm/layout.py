@@ -14,6 +14,7 @@ from rota.core.errors import ClusterError
 from rota.core.events import INF
 from rota.core.hostlist import expand
 from rota.core.sharing import FRACTION
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
@@ -155,9 +156,9 @@ def _joined(parts: list[SeenJob]) -> SeenJob:
         busy=leader.busy or over,
         nodes=tuple(name for part in parts for name in part.nodes),
         node_gpus=tuple(count for part in parts for count in part.node_gpus),
-        gpus=sum(part.gpus for part in parts),
-        cpus=sum(part.cpus for part in parts),
-        mem_gib=sum(part.mem_gib for part in parts),
+        gpus=ordered_sum(part.gpus for part in parts),
+        cpus=ordered_sum(part.cpus for part in parts),
+        mem_gib=ordered_sum(part.mem_gib for part in parts),
     )
 
 

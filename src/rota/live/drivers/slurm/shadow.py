@@ -18,6 +18,7 @@ from rota.core.errors import OptionError
 from rota.core.events import Event
 from rota.core.jobs import DONE, WAITING, Job
 from rota.core.policy import PriorityPolicy
+from rota.core.sums import ordered_sum
 from rota.core.tenants import TenantTree
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
@@ -152,8 +153,8 @@ class SlurmShadow:
         look = Look(
             number=self.totals.looks,
             unix_s=unix_s,
-            gpus=sum(node.gpus for node in topology.nodes if node.open),
-            used_gpus=sum(job.held_gpus for job in running),
+            gpus=ordered_sum(node.gpus for node in topology.nodes if node.open),
+            used_gpus=ordered_sum(job.held_gpus for job in running),
             running=len(running),
             waiting=len(self.mirror.waiting),
             kept_back=self.mirror.kept_back,
@@ -249,7 +250,9 @@ class SlurmShadow:
         totals.slurm_stopped += len(look.slurm_stopped)
         totals.rota_waits += bool(look.only_rota)
         if last is not None and last.only_rota:
-            asked = sum(sum(last.wish.starts[name].values()) for name in last.only_rota)
+            asked = ordered_sum(
+                ordered_sum(last.wish.starts[name].values()) for name in last.only_rota
+            )
             free = max(0.0, last.gpus - last.used_gpus)
             totals.idle_gpu_s += min(asked, free) * (look.unix_s - last.unix_s)
         self._count_waits(look, [*changes.starting, *changes.brief])

@@ -39,6 +39,7 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.kubernetes import part, parts, text, unreadable_pod
+from rota.core.sums import ordered_sum
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
@@ -396,13 +397,13 @@ def _row(
     return (
         job.name,
         min(member.created_s for member in first),
-        sum(member.gpus for member in first),
+        ordered_sum(member.gpus for member in first),
         run_s(seen, latest_s, params.runtime),
         tenant,
         pod.user,
         pod.kind,
-        sum(member.cpus for member in first),
-        sum(member.mem_gib for member in first),
+        ordered_sum(member.cpus for member in first),
+        ordered_sum(member.mem_gib for member in first),
         pod.priority,
         last.state,
         last.end_s is None,

@@ -20,6 +20,7 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.kubernetes import gpus_of, is_gpu, is_quantity, part, parts, text
+from rota.core.sums import ordered_sum
 from rota.core.tenants import Tenant
 from rota.traces.imported import SiteQueues
 
@@ -196,8 +197,8 @@ class Kueue:
         below = [one.name for one in self._cohorts.values() if one.parent == cohort]
         return (
             own
-            + sum(quota.nominal for quota in members if quota is not None)
-            + sum(self._promised(name, flavor, seen) for name in below)
+            + ordered_sum(quota.nominal for quota in members if quota is not None)
+            + ordered_sum(self._promised(name, flavor, seen) for name in below)
         )
 
     def _policy(self) -> str:

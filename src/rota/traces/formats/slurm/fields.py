@@ -26,6 +26,7 @@ import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.hostlist import expand
+from rota.core.sums import ordered_sum
 from rota.core.words import counted
 from rota.traces.observed import (
     CANCELLED,
@@ -171,10 +172,10 @@ def _gpus_of(types: dict[str, float], total: float, sharing: NodeSharing) -> tup
     names = {(match[1] or "") if match else kind for kind, match in bases.items()}
     gpu_type = names.pop() if len(names) == 1 else ""
     if not any(bases.values()):
-        return total or sum(held.values()), gpu_type, ""
+        return total or ordered_sum(held.values()), gpu_type, ""
     if sharing.mig == "whole":
-        return max(total, sum(held.values())), gpu_type, WHOLE
-    gpus = max(total - sum(held.values()), 0.0)
+        return max(total, ordered_sum(held.values())), gpu_type, WHOLE
+    gpus = max(total - ordered_sum(held.values()), 0.0)
     for kind, amount in held.items():
         match = bases[kind]
         gpus += amount * int(match[2]) / _SEVENTHS if match else amount
@@ -185,7 +186,7 @@ def read_gres(text: str, nodes: int, sharing: NodeSharing = NodeSharing()) -> Am
     """From `gpu:8` or `gpu:a100:8`, per node, as older versions write it."""
     types = _gres_types(text)
     untyped = types.pop("", 0.0)
-    gpus, gpu_type, part = _gpus_of(types, untyped + sum(types.values()), sharing)
+    gpus, gpu_type, part = _gpus_of(types, untyped + ordered_sum(types.values()), sharing)
     many = max(nodes, 1)
     return Amounts(
         gpus=round(gpus * many, 6), gpu_type="" if untyped else gpu_type, nodes=nodes, part=part
@@ -203,7 +204,7 @@ def gres_on_node(text: str) -> tuple[int, str]:
     """GPUs of a node and their type, from `gpu:a100:4(S:0-1),shard:8`; a divided one is one."""
     types = _gres_types(_without_sockets(text))
     untyped = types.pop("", 0.0)
-    gpus, gpu_type, _ = _gpus_of(types, untyped + sum(types.values()), NodeSharing())
+    gpus, gpu_type, _ = _gpus_of(types, untyped + ordered_sum(types.values()), NodeSharing())
     if len(types) == 1 and not untyped:  # all of one kind: no more fit than memory allows
         kind, many = next(iter(types.items()))
         match = _MIG.fullmatch(kind)
@@ -215,7 +216,7 @@ def shards_on_node(text: str) -> float:
     """Shards for each GPU of a node; 0: it has none."""
     text = _without_sockets(text)
     gpus = gres_on_node(text)[0]
-    return sum(map(float, _NODE_SHARDS.findall(text))) / gpus if gpus else 0.0
+    return ordered_sum(map(float, _NODE_SHARDS.findall(text))) / gpus if gpus else 0.0
 
 
 def _without_sockets(text: str) -> str:

@@ -43,6 +43,8 @@ def read_nodes_file(path: Path) -> tuple[NodeSpec, ...]:
     """
     if path.suffix.lower() in _KNOWN:
         return tuple(parse_cluster(str(path))[0].specs)
+    if not path.exists() and re.match(r"\d+x\d", str(path)):
+        raise ClusterSpecError(f"{path}: there is no such file: give a shape as --cluster {path}")
     text = decode(read_bytes(path, ClusterSpecError), path, ClusterSpecError)
     if text.lstrip().startswith("{"):
         nodes = _from_json(path, text)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rota.core.errors import OptionError
 from rota.core.events import INF
+from rota.core.sums import ordered_sum
 from rota.core.words import duration
 from rota.traces.observed import NODE_FAIL
 from rota.traces.schema import NODE_DOWN, NODE_UP, events_frame
@@ -101,7 +102,7 @@ class Outages:
         parts = [f"{count:,} {what}" for what, count in counted.items() if count]
         if not many and not parts:
             return []
-        down_s = sum(until_s - at_s for (_, at_s), (until_s, _) in self._down.items())
+        down_s = ordered_sum(until_s - at_s for (_, at_s), (until_s, _) in self._down.items())
         what = "1 outage of a node" if many == 1 else f"{many:,} outages of nodes"
         text = (
             f"{what} from NODE_FAIL, {down_s / 3_600:,.1f} node-hours, each until the next job was "

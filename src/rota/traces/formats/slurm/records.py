@@ -53,6 +53,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rota.core.errors import TraceError
+from rota.core.sums import ordered_sum
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.formats.slurm.fields import (
@@ -362,9 +363,11 @@ def _attempts(job: _Job, sizes: Mapping[str, int]) -> tuple[list[Seen], bool] | 
     if not by_start:
         return None
     latest = {record.raw: record for record in job.records}.values()
-    usual = sum(record.asked.gpus for record in latest)  # what the job is taken to hold
+    usual = ordered_sum(record.asked.gpus for record in latest)  # what the job is taken to hold
     seen = [
-        _summed(_seen(start_s, parts, sizes), sum(record.asked.gpus for record in parts), usual)
+        _summed(
+            _seen(start_s, parts, sizes), ordered_sum(record.asked.gpus for record in parts), usual
+        )
         for start_s, parts in sorted(by_start.items())
     ]
     for number, attempt in enumerate(seen[:-1]):  # an earlier one that was never closed
@@ -432,15 +435,15 @@ def _row(
     return (
         job.id,
         eligible_s,
-        sum(record.asked.gpus for record in parts),
+        ordered_sum(record.asked.gpus for record in parts),
         run_s(attempts, latest_s, params.runtime),
         getattr(last, params.tenant) or last.account or last.partition,
         last.user,
         last.name,
         sorted(types) if len(types) == 1 and "" not in types else [],
         [where] if where in kept else [],
-        sum(record.asked.cpus for record in parts),
-        sum(record.asked.mem_gib for record in parts),
+        ordered_sum(record.asked.cpus for record in parts),
+        ordered_sum(record.asked.mem_gib for record in parts),
         last.limit_s,
         list(others),
         roles,
@@ -482,8 +485,8 @@ def _roles(parts: Sequence[SlurmRecord]) -> list[dict[str, Any]] | None:
         "role": "worker",
         "count": nodes,
         "gpus": 0.0,
-        "cpus": sum(record.asked.cpus for record in parts) / nodes,
-        "mem_gib": sum(record.asked.mem_gib for record in parts) / nodes,
+        "cpus": ordered_sum(record.asked.cpus for record in parts) / nodes,
+        "mem_gib": ordered_sum(record.asked.mem_gib for record in parts) / nodes,
         "min_count": 0,
         "max_count": 0,
     }
@@ -707,7 +710,7 @@ def shares(
     if each is not None and each * count == gpus:
         return (each,) * count
     full = tuple(float((sizes or {}).get(node, 0)) for node in nodes)
-    if sum(full) == gpus:
+    if ordered_sum(full) == gpus:
         return full
     if batch is None or batch[0] not in nodes:
         return ()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rota.core.errors import OutputError
+from rota.core.sums import ordered_sum
 from rota.traces.imported import Imported
 from rota.traces.observed import (
     CANCELLED,
@@ -103,7 +104,7 @@ class _Table:
             "TimelimitRaw": "UNLIMITED" if limit_s is None else str(ceil(limit_s / 60)),
             "ReqTRES": _tres(job, job["num_gpus"], 1, self._shards),
             "AllocTRES": "" if seen is None else _tres(
-                job, sum(seen.gpus) if seen.gpus else job["num_gpus"], len(seen.nodes) or 1,
+                job, ordered_sum(seen.gpus) if seen.gpus else job["num_gpus"], len(seen.nodes) or 1,
                 self._shards),
             "NNodes": str(len(seen.nodes) or 1 if seen is not None else 1),
             "NodeList": ",".join(seen.nodes) if seen is not None and seen.nodes else "None",

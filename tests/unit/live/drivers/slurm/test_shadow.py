@@ -6,11 +6,12 @@ import os
 import pytest
 from click.testing import CliRunner
 
+from rota.cli.shadow import _line
 from rota.cli.shadow import shadow as command
 from rota.core.errors import ClusterError, OptionError, OutputError
 from rota.live.drivers.slurm.commands import SlurmQueries
 from rota.live.drivers.slurm.layout import SeenJob, SeenNode
-from rota.live.drivers.slurm.shadow import SlurmShadow, as_json
+from rota.live.drivers.slurm.shadow import Look, ShadowDecision, SlurmShadow, as_json
 
 NOW = 1_000_000.0
 
@@ -226,6 +227,12 @@ def test_one_look_from_the_command_line(programs, tmp_path):
     assert "0/4 GPUs, 0 running, 1 waiting; Rota would start 5 on n1:2" in result.output
     assert json.loads((folder / "summary.json").read_text())["looks"] == 1
     assert json.loads((folder / "shadow.jsonl").read_text())["wish"]["starts"] == {"5": {"n1": 2}}
+
+
+def test_names_of_others_do_not_reach_the_terminal_of_who_watches():
+    wish = ShadowDecision(starts={"default/\x1b[2Jx": {"n1": 1}})
+    look = Look(0, 0.0, 4, 0, 0, 1, 0, wish)
+    assert _line(look, "Slurm").endswith("default/\N{REPLACEMENT CHARACTER}[2Jx on n1:1")
 
 
 def test_a_folder_is_not_written_over(programs, tmp_path):
