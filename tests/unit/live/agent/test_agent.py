@@ -24,7 +24,11 @@ from rota.live.drivers.agent_run import AgentRun
 from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
 
 SLEEP = "echo $$ > pid; exec sleep 1000"
-REMOVE = 'rm -rf "$(dirname "$(dirname "$ROTA_REPORT_FILE")")"'  # the folder of its run
+# The folder of its run. Its shim may write there at the same time: then rm finds it not empty.
+REMOVE = (
+    'run="$(dirname "$(dirname "$ROTA_REPORT_FILE")")"; '
+    'until rm -rf "$run" && [ ! -e "$run" ]; do sleep 0.01; done'
+)
 
 
 def launches(made):
