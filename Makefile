@@ -79,12 +79,14 @@ $(RAY_TRAIN): | $(CREATED)
 	@$(PIP_INSTALL) --target $(VENV)/ray-train pydantic tensorboardX requests
 	@touch $@
 
-# What checks the scripts of the pages (types, accessibility). Users need none of it.
+# What checks the scripts of the pages (types, accessibility). Users need none of it. npm trusts only
+# certificates of its own; like pip, it should trust those of the machine as well.
+TRUSTED := $(or $(NODE_EXTRA_CA_CERTS),$(wildcard /etc/ssl/certs/ca-certificates.crt))
 $(JS): scripts/js/package.json scripts/js/package-lock.json | $(CREATED)
 	@echo "Installing TypeScript and axe into $(VENV)/js"
 	@mkdir -p $(VENV)/js
 	@cp scripts/js/package.json scripts/js/package-lock.json $(VENV)/js
-	@npm ci --prefix $(VENV)/js --silent --no-fund --no-audit --ignore-scripts
+	@$(if $(TRUSTED),NODE_EXTRA_CA_CERTS=$(TRUSTED)) npm ci --prefix $(VENV)/js --silent --no-fund --no-audit --ignore-scripts
 	@touch $@
 
 # --- What users run --------------------------------------------------------------------------

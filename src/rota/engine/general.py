@@ -27,7 +27,7 @@ from rota.engine.blame import CAPACITY, ROOM, why_not
 from rota.engine.pairs import Guests, Pairs, SharedChangePlan, SharedPlan, guests_of
 from rota.engine.plans import ChangePlan, NoPairs, PlacementPlan, Shapes, plan_class
 from rota.placement.alike import Alike
-from rota.placement.base import Placement
+from rota.placement.base import EPSILON, Placement
 
 ORDER = int(Reason.ORDER)
 UNTOLD = (0, CAPACITY)
@@ -363,6 +363,7 @@ class GeneralScheduler(Successor):
             self._touched.clear()
             return
         free = placement.free if trusted else self._left(changes)
+        whole = {} if trusted else self._left_whole(changes)
         waiting = self._waiting
         if not self._dirty and trusted:
             waiting = {n: count for n, count in waiting.items() if n in self._touched}
@@ -381,7 +382,9 @@ class GeneralScheduler(Successor):
                     continue
                 told_at[number] = alike.changes
                 reason = ORDER if placement.fits(shape) else why_not(placement, shape)
-            elif not trusted or placement.fits(shape):
+            elif not trusted:
+                reason = CAPACITY if whole and _short(shape, whole) else ORDER
+            elif placement.fits(shape):
                 reason = ORDER
             else:
                 reason = why_not(placement, shape)
@@ -403,6 +406,26 @@ class GeneralScheduler(Successor):
                     node = vertices[vertex].node
                     if node < 0 or vertices[node].open:
                         left -= topology.occupied(vertex, amount)
+        return left
+
+    def _left_whole(self, changes: Changes) -> dict[str, float]:
+        """What such a policy has left of kinds that the cluster has as a whole (licences)."""
+        topology, view = self.placement.topology, self._view
+        kinds = topology.kinds
+        left = {kind: n for kind, n in topology.supply.items() if not kinds[kind].compressible}
+        if not left or view is None:
+            return {}
+        given = {job.index: allocation for job, allocation in changes.starts}
+        spent = [(kind, amount) for (_, kind), amount in view.spent.items()]
+        taken = [
+            (kind, amount)
+            for index, job in self.running.items()
+            if index not in self._returned
+            for _, kind, amount in given.get(index, job.allocation).extra
+        ]
+        for kind, amount in (*spent, *taken):
+            if kind in left:
+                left[kind] -= amount
         return left
 
     def _lacks(self, number: int, reason: Reason) -> Reason:
@@ -538,3 +561,8 @@ class GeneralScheduler(Successor):
         self._stopping = {index: view.everyone[index] for index in state["stopping"]}
         self._replay(view, self.running.values())
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
+
+
+def _short(shape: Shape, left: Mapping[str, float]) -> bool:
+    """Does it ask for more of what the cluster has as a whole than is left?"""
+    return any(need > left.get(kind, INF) + EPSILON for kind, need in shape.resources.items())

@@ -92,6 +92,19 @@ def test_the_log_says_that_the_cluster_lacks_it():
     assert "1 seat" in told.parts[0].text
 
 
+SHARING = ["antman", "gandiva-random", "hived", "kubeshare", "lucid", "mig-pack", "olympian", "salus"]
+
+
+@pytest.mark.parametrize("policy", SHARING)
+def test_also_under_policies_that_name_gpus(policy):
+    """For as long as the licence is lacking, and not a moment longer."""
+    scenario = Scenario(SHORT_AND_LONG, TWO, "consolidate", seats=1)
+    stories = Stories(to_the_end(scenario.engine(make_policy(policy))).log.frame())
+    told = stories.tell(stories.ids.index("j1"))
+    assert {part.reason: part.seconds for part in told.parts} == {"capacity": 15.0}
+
+
+
 def asking(name, gpus, work, **kinds):
     return gpu_sharing.job(name, gpus, work, kinds=kinds)
 
