@@ -92,7 +92,9 @@ def test_the_log_says_that_the_cluster_lacks_it():
     assert "1 seat" in told.parts[0].text
 
 
-SHARING = ["antman", "gandiva-random", "hived", "kubeshare", "lucid", "mig-pack", "olympian", "salus"]
+SHARING = [
+    "antman", "gandiva-random", "hived", "kubeshare", "lucid", "mig-pack", "olympian", "salus",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("policy", SHARING)
