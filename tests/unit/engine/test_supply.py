@@ -106,7 +106,6 @@ def test_also_under_policies_that_name_gpus(policy):
     assert {part.reason: part.seconds for part in told.parts} == {"capacity": 15.0}
 
 
-
 def asking(name, gpus, work, **kinds):
     return gpu_sharing.job(name, gpus, work, kinds=kinds)
 
