@@ -41,15 +41,16 @@ class Watch(Invariants):
 
 
 def engine(
-    policy, jobs, nodes, *, look=None, costs=None, rates=None, tenants=None, kinds=(), **how
-):
+    policy, jobs, nodes, *, look=None, costs=None, rates=None, tenants=None, kinds=(),
+    placement=consolidate, **how,
+):  # fmt: skip
     """Return a simulated cluster with these nodes and jobs under a policy (its name, or itself)."""
     topology = Topology(nodes, kinds=kinds)
     made = make_policy(policy) if isinstance(policy, str) else policy
     rates = rates(topology) if rates else Sharing(topology, SharingParams(**how))
     return Engine(
         SimCluster(topology, costs or Zero(), rates),
-        compose(made, consolidate(topology), AcceptAll()),
+        compose(made, placement(topology), AcceptAll()),
         WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs])),
         tenants=tenants or TenantTree(()),
         checker=Watch(look),

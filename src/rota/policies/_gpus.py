@@ -70,7 +70,8 @@ class SharedGpu:
 class SharedGpus:
     """All GPUs of nodes where something may be started, in the order of the cluster.
 
-    CPUs, memory and other kinds of the nodes are kept, too.
+    CPUs, memory and other kinds of the nodes are kept, too. With `closed`, nodes that are down or
+    take no jobs count as well.
     """
 
     def __init__(
@@ -78,12 +79,14 @@ class SharedGpus:
         topology: Topology,
         jobs: Iterable[Job] = (),
         spent: Mapping[tuple[int, str], float] | None = None,
+        *,
+        closed: bool = False,
     ) -> None:
         vertices = topology.vertices
         self._nodes = {node.id: node for node in topology.nodes}
         self._gpus: dict[int, SharedGpu] = {}
         self._whole: dict[int, float] = {}  # by node: whole GPUs that jobs have without names
-        self.nodes: Sequence[Vertex] = [node for node in topology.nodes if node.open]
+        self.nodes: Sequence[Vertex] = [node for node in topology.nodes if node.open or closed]
         self._devices = {node.id: topology.devices(node.id) for node in topology.nodes}
         self._has_cpus = any(node.cpus for node in topology.nodes)
         self._has_mem = any(node.mem_gib for node in topology.nodes)
@@ -306,6 +309,43 @@ def _on_nodes(job: Job, gpus: Sequence[SharedGpu], parts: int) -> Iterator[tuple
                 yield number, kind, amount * share
 
 
+def fits_idle(job: Job, idle: SharedGpus, part: GpuPart | None = None) -> bool:
+    """Is there any place (for `part` on each GPU, if not for what the job asks for)?"""
+    return idle.place(job, lambda _: True, lambda gpu: gpu.id, part=part) is not None
+
+
+class Misfits:
+    """Jobs for which policies that name GPUs have no place even on an empty cluster.
+
+    A placement may know places that such a policy does not: `count` mixes types of GPUs.
+    """
+
+    def __init__(self, policy: str, *, mixes: bool = False) -> None:
+        self._policy = policy
+        self._kind = "" if mixes else " of one type"
+        self._topology: Topology | None = None
+        self._known: dict[int, bool] = {}  # by number of the shape
+
+    def refuse(
+        self, job: Job, view: View, plan: Plan, fits: Callable[[Job, SharedGpus], bool]
+    ) -> None:
+        """Turn a job away that found no place now, and would find none with all GPUs idle."""
+        if job.started:
+            return
+        if self._topology is not view.topology:
+            self._topology, self._known = view.topology, {}
+        number = job.shape.number
+        if number not in self._known:
+            self._known[number] = not fits(job, SharedGpus(view.topology, closed=True))
+        if self._known[number]:
+            plan.refuse(
+                job,
+                f"asks for {job.shape.describe()}, for which policy {self._policy!r} has no place "
+                f"even while all GPUs are idle: it gives whole GPUs{self._kind}, or a part of one, "
+                f"on nodes with CPUs and memory for them",
+            )
+
+
 class GpuSharingPolicy(DecidePolicy[P]):
     """A policy that says which GPUs jobs have, and on which terms: jobs stay where they are.
 
@@ -315,6 +355,10 @@ class GpuSharingPolicy(DecidePolicy[P]):
 
     plan_type = ExplicitPlan
     preemptive = False
+
+    def __init__(self, params: P | None = None) -> None:
+        super().__init__(params)
+        self._misfits = Misfits(self.name)
 
     def decide(self, view: View) -> Plan:
         """Who runs goes on; who waits is placed if there is room."""
@@ -330,7 +374,9 @@ class GpuSharingPolicy(DecidePolicy[P]):
             if allocation is not None:
                 placed[job.index] = (job, allocation)
                 gpus.add(job, allocation)
-            elif job.shape.gpu_mem_gib:
+                continue
+            self._misfits.refuse(job, view, plan, self.could_have)
+            if job.shape.gpu_mem_gib:
                 lacking = self.lacks_memory(job, gpus)
                 plan.explain(job, Reason.MEMORY if lacking else Reason.NONE)
         self.settle(view, plan, gpus, placed)
@@ -351,6 +397,10 @@ class GpuSharingPolicy(DecidePolicy[P]):
     def find(self, job: Job, gpus: SharedGpus) -> Allocation | None:
         """Where a job goes; None: it waits."""
         return gpus.place(job, lambda gpu: self.welcome(job, gpu), self.rank)
+
+    def could_have(self, job: Job, idle: SharedGpus) -> bool:
+        """Would it find a place on the idle cluster?"""
+        return fits_idle(job, idle)
 
     def lacks_memory(self, job: Job, gpus: SharedGpus) -> bool:
         """Would a job that found no place find one if it needed no memory of GPUs?"""

@@ -85,6 +85,10 @@ class MigPack(GpuSharingPolicy[MigPackParams]):
                     return allocation
         return super().find(job, gpus)
 
+    def could_have(self, job: Job, idle: SharedGpus) -> bool:
+        """By its own rules."""
+        return self.find(job, idle) is not None
+
     def welcome(self, job: Job, gpu: SharedGpu) -> bool:
         """Whole GPUs, also of those with MIG; parts only elsewhere."""
         return gpu.mode != MIG or job.gpus >= 1

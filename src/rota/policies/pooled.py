@@ -67,6 +67,10 @@ class Pooled(GpuSharingPolicy[PooledParams]):
                 return _elsewhere(job, some[: gpus_needed(job)], gpus)
         return None
 
+    def could_have(self, job: Job, idle: SharedGpus) -> bool:
+        """By its own rules."""
+        return self.find(job, idle) is not None
+
 
 def _elsewhere(job: Job, chosen: list[SharedGpu], gpus: SharedGpus) -> Allocation | None:
     """These GPUs, and all CPUs and memory on one node that has room for them."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpu_sharing import ends, engine, job, running
 from rota.core import sharing
 from rota.core.errors import InvariantError
+from rota.core.jobs import DONE, REJECTED
 from rota.core.sharing import (
     ALONE,
     APART,
@@ -23,10 +24,48 @@ from rota.core.sharing import (
 )
 from rota.core.topology import NodeSpec
 from rota.models.costs import Custom, FixedParams
+from rota.placement.count import count
 from rota.policies.mig_pack import divided_for, packed
 from rota.testing.naive import NaiveSharer, naive_sharing
 
 SLICED = [NodeSpec("n", 1, gpu_mem_gib=40, sharing="timeslice")]
+
+# --- jobs that placement `count` would let in, but the policy has no place for --------------------
+
+TWO_TYPES = [
+    NodeSpec(name, 4, gpu_type=kind, cpus=8)
+    for name, kind in (("m", "a100"), ("n", "a100"), ("o", "h100"), ("p", "h100"))
+]
+MIXED = {"gandiva"}  # a job may have GPUs of several types
+
+
+@pytest.mark.parametrize(
+    "policy", ["antman", "gandiva", "kubeshare", "mig-pack", "olympian", "pooled", "salus"]
+)
+def test_nobody_waits_for_ever_for_a_place_that_the_policy_does_not_know(policy):
+    asked = [
+        job("fits", 8, 10, gpu_types=("a100", "h100")),
+        job("mixed", 10, 10, gpu_types=("a100", "h100")),
+        job("cpus", 1, 10, cpus=9),
+        job("small", 0.5, 10),
+    ]
+    made = engine(policy, asked, TWO_TYPES, placement=count)
+    made.run(until_s=1e6)
+    done = {each.id for each in made.jobs.values() if each.phase == DONE}
+    gone = {each.id for each in made.jobs.values() if each.phase == REJECTED}
+    assert done | gone == {"fits", "mixed", "cpus", "small"}
+    assert done == {"fits", "small"} | ({"mixed"} if policy in MIXED else set())
+    assert f"policy {policy!r} has no place" in str(made.log.frame().to_dicts())
+
+
+@pytest.mark.parametrize("policy", ["antman", "gandiva", "kubeshare", "salus"])
+def test_who_finds_no_place_beside_others_waits(policy):
+    """Also while nodes are down that it needs."""
+    asked = [job("first", 8, 10), job("second", 8, 10, at=1)]
+    made = engine(policy, asked, [NodeSpec("m", 4), NodeSpec("n", 4)], placement=count)
+    made.run(until_s=1e6)
+    assert [each.phase for each in made.jobs.values()] == [DONE, DONE]
+
 
 # --- any policy, any mode: memory -----------------------------------------------------------------
 

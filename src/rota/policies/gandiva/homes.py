@@ -35,12 +35,21 @@ def beside_gpus(topology: Topology, node: Vertex) -> dict[str, float]:
 
 
 class Homes:
-    """The homes of all jobs that have one."""
+    """The homes of all jobs that have one.
 
-    def __init__(self, view: View, homes: dict[int, Home], labels: dict[int, int]) -> None:
+    With `idle` they are on a cluster where nobody is and nothing was used up.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        homes: dict[int, Home],
+        labels: dict[int, int],
+        idle: SharedGpus | None = None,
+    ) -> None:
         topology, jobs = view.topology, view.active
         self._topology = topology
-        self._spent = view.spent
+        self._spent = view.spent if idle is None else {}
         self._vertices = topology.vertices
         self.of = homes  # by number of the job
         self.labels = labels  # by server: its affinity
@@ -50,7 +59,7 @@ class Homes:
             for device in home:
                 self.living.setdefault(device, []).append(index)
         foreign = (job for job in jobs.values() if job.running and job.index not in homes)
-        self._gpus = SharedGpus(topology, foreign, view.spent)
+        self._gpus = idle or SharedGpus(topology, foreign, view.spent)
         self._devices: dict[int, list[int]] = {}  # by server
 
     # --- servers ----------------------------------------------------------------------------------
