@@ -1,14 +1,13 @@
 """The daemon on a real API server: queues, preemption, kills, a vanished node; nothing lost."""
 
 import random
-import time
 from collections import Counter
 
 import pytest
 
 from agents_net import eventually
-from daemon_process import PATIENCE_S, DaemonProcess
 from kube_cluster import KubeCluster, require_kubernetes
+from kube_daemon import POLICIES, lose_n2, restart_server, serve, state_counts, wait_until
 from rota.jobfile.model import Checkpoint, JobFile, Resources
 
 require_kubernetes()
@@ -27,8 +26,7 @@ while [ "$done_ds" -lt "$WORK_DS" ] || [ ! -e "$TRACES/go" ]; do
 done
 [ "$NODE_RANK" != 0 ] || echo "$ROTA_RUN_ID" >> "$TRACES/$ROTA_JOB_ID.ends"
 """
-QUEUES = ("research", "product", "students")
-POLICIES = ("fifo", "tiresias:limits=6", "capacity")
+QUOTAS = {"research": 8, "product": 4, "students": 4}
 
 
 def job(traces, number, gpus, work_s):
@@ -37,7 +35,7 @@ def job(traces, number, gpus, work_s):
         resources=Resources(gpus=gpus),
         envs={"TRACES": str(traces), "WORK_DS": str(int(work_s * 10))},
         estimate=work_s,
-        queue=QUEUES[number % len(QUEUES)],
+        queue=list(QUOTAS)[number % len(QUOTAS)],
         checkpoint=Checkpoint(grace_s=10.0),
     )
 
@@ -46,33 +44,6 @@ def job(traces, number, gpus, work_s):
 def kube(tmp_path):
     with KubeCluster(tmp_path / "kube") as cluster:
         yield cluster
-
-
-def serve(kube, folder, policy):
-    folder.mkdir(parents=True)
-    config = folder / "rota.yaml"
-    config.write_text(
-        f"backend: kubernetes\npolicy: {policy}\n"
-        "queues: {research: {quota: 8}, product: {quota: 4}, students: {quota: 4}}\n"
-        f"kubernetes: {{kubeconfig: '{kube.kubeconfig}', image: none, lost_s: 1}}\n"
-    )
-    daemon = DaemonProcess(folder / "daemon", "--config", config, "--check")
-    daemon.start()
-    return daemon
-
-
-def states(daemon):
-    return Counter(info.state for info in daemon.client.jobs())
-
-
-def wait_until(daemon, holds):
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        found = states(daemon)
-        if holds(found):
-            return found
-        assert time.monotonic() < end_s, f"{found}\n{daemon.log()[-3000:]}"
-        time.sleep(0.1)
 
 
 def play(kube, daemon, traces, count, kills, *, seed):
@@ -85,17 +56,12 @@ def play(kube, daemon, traces, count, kills, *, seed):
     wait_until(daemon, lambda found: found["RUNNING"] >= 2)
     daemon.client.submit_many(jobs[half:])
     for number in range(kills):
-        done = states(daemon)["SUCCEEDED"]
+        done = state_counts(daemon)["SUCCEEDED"]
         if number == kills // 3 or (kills > 4 and number == 2 * kills // 3):
             (traces / "go").touch()
-            kube.stop_server()
-            kube.start_server()
-            kube.wait_ready()
+            restart_server(kube)
         if number == kills // 2:
-            kube.kubelets.vanish("n2")
-            kube.kubelets.report("n2", ready=False)
-            eventually(lambda: {n.name: n.state for n in daemon.client.nodes()}["n2"] == "down")
-            kube.kubelets.join("n2")
+            lose_n2(kube, daemon)
         daemon.kill()
         daemon.start()
         if (traces / "go").exists():  # something happens between two kills
@@ -124,7 +90,7 @@ def check(kube, daemon, traces, count):
 def test_jobs_in_three_queues_survive_kills_and_a_vanished_node(kube, tmp_path):
     traces = tmp_path / "traces"
     traces.mkdir()
-    daemon = serve(kube, tmp_path / "run", "tiresias:limits=6")
+    daemon = serve(kube.kubeconfig, tmp_path / "run", "tiresias:limits=6", QUOTAS, image="none")
     try:
         play(kube, daemon, traces, 12, 4, seed=1)
         check(kube, daemon, traces, 12)
@@ -137,7 +103,7 @@ def test_jobs_in_three_queues_survive_kills_and_a_vanished_node(kube, tmp_path):
 def test_sixty_jobs_and_twenty_kills(kube, tmp_path, policy):
     traces = tmp_path / "traces"
     traces.mkdir()
-    daemon = serve(kube, tmp_path / "run", policy)
+    daemon = serve(kube.kubeconfig, tmp_path / "run", policy, QUOTAS, image="none")
     try:
         play(kube, daemon, traces, 60, 20, seed=2)
         check(kube, daemon, traces, 60)

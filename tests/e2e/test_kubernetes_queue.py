@@ -2,16 +2,26 @@
 
 import random
 import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 import yaml
 
+import kube_daemon
 from agents_net import eventually
-from daemon_process import PATIENCE_S, DaemonProcess
-from kube_cluster import KubeCluster, require_kubernetes
+from kube_cluster import require_kubernetes
 from kube_controllers import Controllers, define
+from kube_daemon import (
+    EXAMPLES,
+    POLICIES,
+    RULES,
+    cluster_of_others,
+    jobs,
+    lose_n2,
+    reasons,
+    restart_server,
+    state_counts,
+    wait_for,
+)
 from rota.core.errors import ClusterError
 from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
 from rota.live.drivers.kubernetes.access import find_access
@@ -21,38 +31,20 @@ from rota.live.drivers.kubernetes.queued import KINDS
 
 require_kubernetes()
 
-EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
 CUSTOM = ("JobSet", "PyTorchJob", "RayJob")
 QUEUED = ("Job/parallelism", *CUSTOM)
 UNTIL_GO = 'while [ ! -e "$GO" ]; do sleep 0.05; done; exit "${CODE:-0}"'
-RULES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory):
-    cluster = KubeCluster(tmp_path_factory.mktemp("kube"), nodes=2, gpus=4)
-    cluster.granted = cluster.grant("rota", "a-token-of-the-examples")
-    cluster.half = cluster.grant("half", "a-token-of-one-example")
-    with cluster:
-        define(cluster.api, *CUSTOM)
-        allow(cluster, "rbac.yaml", "rota", "half")
-        allow(cluster, "scheduler.yaml", "rota")
-        allow(cluster, "queue.yaml", "rota")
+    rules = ("rbac.yaml", "scheduler.yaml", "queue.yaml")
+    known = [lambda api: define(api, *CUSTOM)]
+    with cluster_of_others(tmp_path_factory.mktemp("kube"), *rules, define=known) as cluster:
         access = find_access(str(cluster.kubeconfig))
         with Controllers(KubeApi(access), *QUEUED) as controllers:
             cluster.controllers = controllers
             yield cluster
-
-
-def allow(cluster, file, *users):
-    """The rules of an example, for users instead of a service account."""
-    for item in yaml.safe_load_all((EXAMPLES / file).read_text()):
-        if item["kind"] != "ServiceAccount":
-            if "subjects" in item:
-                item["subjects"] = [{"kind": "User", "name": user} for user in users]
-            space = item["metadata"].get("namespace")
-            where = f"namespaces/{space}/" if space else ""
-            cluster.api.create(f"{RULES}/{where}{item['kind'].lower()}s", item)
 
 
 @pytest.fixture
@@ -61,15 +53,10 @@ def serve(kube, tmp_path):
     started = []
 
     def start(policy):
-        config = tmp_path / "rota.yaml"
-        config.write_text(
-            f"backend: kubernetes\npolicy: {policy}\n"
-            "queues: {research: {quota: 4}, product: {quota: 4}}\n"
-            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, lost_s: 1, "
-            f"queue_kinds: [{', '.join(QUEUED)}], note_after_s: 0}}\n"
-        )
-        daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
-        daemon.start()
+        daemon = kube_daemon.serve(
+            kube.granted, tmp_path, policy, {"research": 4, "product": 4},
+            scheduler_name="rota", queue_kinds=list(QUEUED), note_after_s=0,
+        )  # fmt: skip
         started.append(daemon)
         return daemon
 
@@ -124,25 +111,6 @@ def path(kind, name=""):
 
 def found(kube, kind, name):
     return kube.api.get(path(kind, name))
-
-
-def jobs(daemon):
-    return {info.name: info for info in daemon.client.jobs()}
-
-
-def wait_for(daemon, **wanted):
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        seen = {name: info.state for name, info in jobs(daemon).items()}
-        if all(seen.get(name) == state for name, state in wanted.items()):
-            return
-        assert time.monotonic() < end_s, f"{seen}\n{daemon.log()[-3000:]}"
-        time.sleep(0.1)
-
-
-def reasons(kube, name):
-    events = kube.api.get("/api/v1/namespaces/default/events")["items"]
-    return {e["reason"]: e["message"] for e in events if e["involvedObject"]["name"] == name}
 
 
 def condition(kube, kind, name):
@@ -233,7 +201,7 @@ def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_an_object(kube,
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("policy", ["fifo", "tiresias:limits=6", "capacity"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_sixty_objects_and_twenty_kills(kube, serve, tmp_path, policy):
     daemon, draw = serve(policy), random.Random(2)  # noqa: S311 - repeatable
     count, kills = 60, 20
@@ -245,14 +213,9 @@ def test_sixty_objects_and_twenty_kills(kube, serve, tmp_path, policy):
     eventually(lambda: state_counts(daemon)["RUNNING"] >= 2)
     for number in range(kills):
         if number in (kills // 3, 2 * kills // 3):
-            kube.stop_server()
-            kube.start_server()
-            kube.wait_ready()
+            restart_server(kube)
         if number == kills // 2:
-            kube.kubelets.vanish("n2")
-            kube.kubelets.report("n2", ready=False)
-            eventually(lambda: {n.name: n.state for n in daemon.client.nodes()}["n2"] == "down")
-            kube.kubelets.join("n2")
+            lose_n2(kube, daemon)
         time.sleep(draw.random() * 0.5)  # any instant will do
         daemon.kill()
         (tmp_path / f"go-{number}").touch()
@@ -264,10 +227,6 @@ def test_sixty_objects_and_twenty_kills(kube, serve, tmp_path, policy):
         item["metadata"].get("finalizers") for found in objects(kube).values() for item in found
     ))  # fmt: skip
     eventually(lambda: kube.kubelets.running() == [])
-
-
-def state_counts(daemon):
-    return Counter(info.state for info in daemon.client.jobs())
 
 
 def test_what_a_queue_may_not_do_or_the_server_lacks_is_named_at_start(kube, tmp_path):

@@ -4,17 +4,25 @@ import json
 import random
 import re
 import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
+import kube_daemon
 from agents_net import eventually
-from daemon_process import PATIENCE_S, DaemonProcess
-from kube_cluster import KubeCluster, require_kubernetes
+from kube_cluster import require_kubernetes
 from kube_controllers import Controllers
+from kube_daemon import (
+    POLICIES,
+    cluster_of_others,
+    jobs,
+    lose_n2,
+    reasons,
+    restart_server,
+    states,
+    wait_for,
+    wait_until,
+)
 from rota.cli.shadow import shadow
 from rota.core.errors import ClusterError, InputError
 from rota.jobfile.model import JobFile
@@ -25,33 +33,17 @@ from rota.live.drivers.kubernetes.preflight import SCHEDULING
 
 require_kubernetes()
 
-EXAMPLES = Path(__file__).parents[2] / "examples/kubernetes"
-QUEUES = ("research", "product", "students")
-THREE = "research: {quota: 4}, product: {quota: 2}, students: {quota: 2}"
+TWO = {"research": 4, "product": 4}
+THREE = {"research": 4, "product": 2, "students": 2}
 UNTIL_GO = 'while [ ! -e "$GO" ]; do sleep 0.05; done; exit "${CODE:-0}"'
 
 
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory):
-    cluster = KubeCluster(tmp_path_factory.mktemp("kube"), nodes=2, gpus=4)
-    cluster.granted = cluster.grant("rota", "a-token-of-the-examples")
-    cluster.half = cluster.grant("half", "a-token-of-one-example")
-    with cluster:
-        for file, users in (("rbac.yaml", ["rota", "half"]), ("scheduler.yaml", ["rota"])):
-            for item in yaml.safe_load_all((EXAMPLES / file).read_text()):
-                if item["kind"] != "ServiceAccount":
-                    apply(cluster, item, users)
+    with cluster_of_others(
+        tmp_path_factory.mktemp("kube"), "rbac.yaml", "scheduler.yaml"
+    ) as cluster:
         yield cluster
-
-
-def apply(cluster, item, users):
-    """A rule of the examples, for users instead of a service account."""
-    if "subjects" in item:
-        item["subjects"] = [{"kind": "User", "name": user} for user in users]
-    space = item["metadata"].get("namespace")
-    where = f"namespaces/{space}/" if space else ""
-    kind = item["kind"].lower() + "s"
-    cluster.api.create(f"/apis/rbac.authorization.k8s.io/v1/{where}{kind}", item)
 
 
 @pytest.fixture
@@ -59,16 +51,11 @@ def serve(kube, tmp_path):
     """Return `serve(policy)`: a daemon that schedules pods of others, as the examples allow it."""
     started = []
 
-    def start(policy, queues="research: {quota: 4}, product: {quota: 4}", note_after_s=0):
-        config = tmp_path / "rota.yaml"
-        config.write_text(
-            f"backend: kubernetes\npolicy: {policy}\n"
-            f"queues: {{{queues}}}\n"
-            f"kubernetes: {{kubeconfig: '{kube.granted}', scheduler_name: rota, lost_s: 1, "
-            f"note_after_s: {note_after_s}}}\n"
-        )
-        daemon = DaemonProcess(tmp_path / "daemon", "--config", config, "--check")
-        daemon.start()
+    def start(policy, quotas=TWO, note_after_s=0):
+        daemon = kube_daemon.serve(
+            kube.granted, tmp_path, policy, quotas,
+            scheduler_name="rota", note_after_s=note_after_s,
+        )  # fmt: skip
         started.append(daemon)
         return daemon
 
@@ -111,30 +98,6 @@ def found(kube, name):
 
 def node_of(kube, name):
     return found(kube, name)["spec"].get("nodeName")
-
-
-def jobs(daemon):
-    return {info.name: info for info in daemon.client.jobs()}
-
-
-def states(daemon):
-    return {name: info.state for name, info in jobs(daemon).items()}
-
-
-def wait_for(daemon, **wanted):
-    end_s = time.monotonic() + PATIENCE_S
-    names = {name.replace("_", "-"): state for name, state in wanted.items()}
-    while True:
-        seen = states(daemon)
-        if all(seen.get(name) == state for name, state in names.items()):
-            return
-        assert time.monotonic() < end_s, f"{seen}\n{daemon.log()[-3000:]}"
-        time.sleep(0.1)
-
-
-def reasons(kube, name):
-    events = kube.api.get("/api/v1/namespaces/default/events")["items"]
-    return {e["reason"]: e["message"] for e in events if e["involvedObject"]["name"] == name}
 
 
 def condition(kube, name):
@@ -230,10 +193,8 @@ def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_a_pod(kube, ser
         if number % 4 == 1:  # it may have seen none of them, or be about to bind one
             daemon.kill()
             daemon.start()
-    wait_until = time.monotonic() + PATIENCE_S
-    while set(states(daemon)) != set(names):
-        assert time.monotonic() < wait_until, f"{states(daemon)}\n{daemon.log()[-3000:]}"
-        time.sleep(0.1)
+    wait_until(daemon, lambda seen: seen.total() == len(names))
+    assert set(jobs(daemon)) == set(names)
     daemon.kill()
     (tmp_path / "go").touch()  # what runs ends while nobody looks
     daemon.start()
@@ -322,25 +283,13 @@ def make_job(kube, traces, name, gpus, work_s, queue):
     })  # fmt: skip
 
 
-def wait_until(daemon, holds):
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        seen = Counter(info.state for info in daemon.client.jobs())
-        if holds(seen):
-            return
-        assert time.monotonic() < end_s, f"{seen}\n{daemon.log()[-3000:]}"
-        time.sleep(0.1)
-
-
 def expire_watches(kube, daemon):
     """The API server is started again until a watch is of a version that it no longer knows."""
     for _ in range(5):
         before = daemon.log().count("is too old: it is listed anew")
         about = {"generateName": "step-", "namespace": "default"}  # later than what is watched
         kube.api.create("/api/v1/namespaces/default/configmaps", {"metadata": about})
-        kube.stop_server()
-        kube.start_server()
-        kube.wait_ready()
+        restart_server(kube)
         for closed in (True, False):  # what the watch of nodes hears again
             kube.api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": closed}})
             eventually(lambda closed=closed: ("cordoned" in n1(daemon)) == closed)
@@ -362,17 +311,14 @@ def play(kube, daemon, tmp_path, count, kills, *, seed):
         names = [f"j{number:02}" for number in range(count)]
         for number, name in enumerate(names):
             gpus, work_s = draw.choice((1, 1, 2, 4)), draw.choice((0.2, 0.5, 1.0))
-            make_job(kube, traces, name, gpus, work_s, QUEUES[number % 3])
+            make_job(kube, traces, name, gpus, work_s, list(THREE)[number % 3])
         wait_until(daemon, lambda seen: seen["RUNNING"] >= 2)
         (traces / "go").touch()
         for number in range(kills):
             if number in (kills // 3, 2 * kills // 3)[: 1 if kills < 6 else 2]:
                 expire_watches(kube, daemon)
             if number == kills // 2:
-                kube.kubelets.vanish("n2")
-                kube.kubelets.report("n2", ready=False)
-                eventually(lambda: {n.name: n.state for n in daemon.client.nodes()}["n2"] == "down")
-                kube.kubelets.join("n2")
+                lose_n2(kube, daemon)
             time.sleep(draw.random() * 0.5)  # any instant will do
             daemon.kill()
             daemon.start()
@@ -395,6 +341,6 @@ def test_jobs_survive_kills_expired_watches_and_a_vanished_node(kube, serve, tmp
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("policy", ["fifo", "tiresias:limits=6", "capacity"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_sixty_jobs_of_others_and_twenty_kills(kube, serve, tmp_path, policy):
     play(kube, serve(policy, THREE), tmp_path, 60, 20, seed=2)

@@ -68,20 +68,22 @@ def finish_all(slurm, names):
     until(slurm, lambda: all(has_run(slurm, names[job]) for job in ("again", "killed")))
     slurm.call("scontrol", "release", names["held"])
     slurm.call("scontrol", "requeue", names["again"])
-    slurm.call("scontrol", "update", f"JobId={names['again']}", "StartTime=now")
+    # its node refuses what was signed within the second in which it ended the run before
+    until(slurm, lambda: state(slurm, names["again"]) == "PENDING")
+    slurm.call("scontrol", "update", f"JobId={names['again']}", "StartTime=now+1")
     slurm.call("scancel", names["killed"], names["gone"])
     until(slurm, lambda: not slurm.call("squeue", "-h").stdout.strip())
     until(slurm, lambda: "Unknown" not in slurm.sacct("-X", "-P", "-o", "End"))
 
 
-def running(slurm, number):
-    return slurm.call("squeue", "-h", "-j", number, "-o", "%T").stdout.strip() == "RUNNING"
+def state(slurm, number):
+    return slurm.call("squeue", "-h", "-j", number, "-o", "%T").stdout.strip()
 
 
 def has_run(slurm, number):
     """For at least a second: accounting counts whole ones."""
     lasted = slurm.call("squeue", "-h", "-j", number, "-o", "%M").stdout.strip()
-    return running(slurm, number) and lasted != "0:00"
+    return state(slurm, number) == "RUNNING" and lasted != "0:00"
 
 
 def until(slurm, holds):
