@@ -32,6 +32,9 @@ AGAIN_S = 5.0  # between signals that should have had an effect
 PARKING_S = 15.0  # until a requeued job can be used again
 STUCK_S = 60.0  # a released job should have been started
 FORGOTTEN_S = 5.0  # the same, where a node looks idle but its GPUs do not
+# Nodes refuse what was signed in the second in which they ended the job's run before ("Job
+# credential revoked"), and Slurm then calls it failed.
+NEXT_SECOND = "now+1"
 
 
 class SlurmRun(OrderedRun):
@@ -201,7 +204,7 @@ class SlurmRuns(OrderedRuns[SlurmRun]):
         comment = Mark(self._store, run.order.run, job.restarts, request.shape).text()
         nodes = ",".join(request.components[0].nodes)
         try:
-            self._commands.update(job.id, NodeList=nodes, StartTime="now", Comment=comment)
+            self._commands.update(job.id, NodeList=nodes, StartTime=NEXT_SECOND, Comment=comment)
         except ClusterError as error:
             if error.retryable:
                 run.unsure = True
