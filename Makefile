@@ -115,8 +115,15 @@ picture: demo ## make the README's picture anew from the demo
 WORKERS ?= -n 4 --dist worksteal
 
 .PHONY: test
-test: lint docs ## lint, type-check, build the docs and run every test this machine can run
+test: $(DEV) ## lint, type-check, check the docs and run every test this machine can run
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint check-docs rewritten
 	$(BIN)/python -m pytest $(WORKERS) --durations=10 $(TEST_FLAGS)
+
+# pytest rewrites the assertions of each file and keeps the result: once, instead of once per worker.
+# What is wrong with a file is shown by the run itself.
+.PHONY: rewritten
+rewritten: $(DEV)
+	@$(BIN)/python -m pytest --collect-only -q > /dev/null 2>&1 || true
 
 # Quick tests of pure code: no process, no network, no generated examples.
 FAST := $(addprefix tests/unit/,api cli core engine job jobfile models placement policies sdk sim solvers)
@@ -136,6 +143,13 @@ lint: $(DEV) ## style, format, types and direction of imports
 .PHONY: docs
 docs: $(DEV) ## build the documentation into build/docs; a warning is an error
 	$(BIN)/sphinx-build -q -E -W --keep-going -b html -d build/doctrees docs build/docs
+
+# The same checks with a theme that is written quickly: that of the real pages draws a tree of all
+# pages beside each of them.
+.PHONY: check-docs
+check-docs: $(DEV)
+	$(BIN)/sphinx-build -q -E -W --keep-going -b html -D html_theme=basic -d build/doctrees-check \
+		docs build/docs-check
 
 .PHONY: bench
 bench: $(DEV) ## measure speed
