@@ -36,6 +36,30 @@ def test_the_fullest_node_with_room_is_taken(kind, maker):
     assert where(topology, maker.start(placement, 5).allocation) == {"d": 5}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_also_as_if_others_had_left_it_is_the_first_of_the_fullest_with_room(seed, maker):
+    """`choose` is asked about a copy of what is free, in which victims have given theirs back."""
+    draw = random.Random(seed)
+    sizes = [draw.choice((4, 8)) for _ in range(8)]
+    topology = cluster(*sizes)
+    placement = SearchingConsolidate(topology)
+    put(placement, maker, **{
+        node.name: draw.randint(1, int(node.gpus)) for node in topology.nodes if draw.random() < 0.7
+    })  # fmt: skip
+    for node in topology.nodes:
+        if draw.random() < 0.2:
+            placement.set_node(node, up=False)
+    room = placement.room.copy()
+    for need in range(1, max(sizes) + 1):
+        fitting = [
+            (room.gpus[position], position)
+            for position, node in enumerate(topology.nodes)
+            if room.up[position] and need <= room.gpus[position]
+        ]
+        expected = [(min(fitting)[1], need)] if fitting else None
+        assert placement.choose(maker.shape(need), room, None) == expected
+
+
 @both
 def test_what_fits_one_node_is_never_split(kind, maker):
     placement = kind(cluster(4, 4))
