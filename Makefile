@@ -116,14 +116,8 @@ WORKERS ?= -n 4 --dist worksteal
 
 .PHONY: test
 test: $(DEV) ## lint, type-check, check the docs and run every test this machine can run
-	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint check-docs rewritten
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint check-docs
 	$(BIN)/python -m pytest $(WORKERS) --durations=10 $(TEST_FLAGS)
-
-# pytest rewrites the assertions of each file and keeps the result: once, instead of once per worker.
-# What is wrong with a file is shown by the run itself.
-.PHONY: rewritten
-rewritten: $(DEV)
-	@$(BIN)/python -m pytest --collect-only -q > /dev/null 2>&1 || true
 
 # Quick tests of pure code: no process, no network, no generated examples.
 FAST := $(addprefix tests/unit/,api cli core engine job jobfile models placement policies sdk sim solvers)
