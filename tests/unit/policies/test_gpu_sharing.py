@@ -1,11 +1,11 @@
 """Policies that share GPUs: salus, olympian, kubeshare, mig-pack."""
 
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpu_sharing import ends, engine, job, running
@@ -180,6 +180,18 @@ def by_engine(policy, asked, nodes):
     return [done[f"j{i}"] for i in range(len(asked))]
 
 
+def agree(policy, asked, nodes, naive):
+    """The engine and the naive one say the same, unless rounding alone decides who ends first.
+
+    Of two jobs that end at once, but for the last digits of their times, the one that is first may
+    leave memory that suffices for a later job only.
+    """
+    ends = sorted(naive)
+    close = [two for one, two in pairwise(ends) if two - one < 1e-9 * two]
+    assume(all((64 * end).is_integer() for end in close))  # exact, also as sums of parts
+    assert by_engine(policy, asked, nodes) == pytest.approx(naive)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @given(asked=sharers, gpus=st.integers(1, 3))
 @settings(deadline=None)
@@ -187,10 +199,9 @@ def test_shared_gpus_are_those_of_the_naive_engine(mode, asked, gpus):
     machine = [NodeSpec("n", gpus, gpu_mem_gib=40, sharing=mode)]
     fair = [each._replace(weight=0.0) for each in asked]
     naive = naive_sharing(fair, gpus, mode, 40.0)
-    assert by_engine("olympian:sharers=0", fair, machine) == pytest.approx(naive)
+    agree("olympian:sharers=0", fair, machine, naive)
     naive = naive_sharing(asked, gpus, mode, 40.0)
-    weighted = by_engine("olympian:slices=weighted,sharers=0", asked, machine)
-    assert weighted == pytest.approx(naive)
+    agree("olympian:slices=weighted,sharers=0", asked, machine, naive)
 
 
 @given(asked=sharers)
@@ -198,7 +209,7 @@ def test_shared_gpus_are_those_of_the_naive_engine(mode, asked, gpus):
 def test_lanes_are_those_of_the_naive_engine(asked):
     fair = [each._replace(weight=0.0, gpus=1.0) for each in asked]
     naive = naive_sharing(fair, 1, "timeslice", 40.0)
-    assert by_engine("salus:inside=fair", fair, SLICED) == pytest.approx(naive)
+    agree("salus:inside=fair", fair, SLICED, naive)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +223,7 @@ def test_instances_are_those_of_the_naive_engine(part, mem_gib, instances, asked
     alike = [each._replace(gpus=part, mem_gib=float(mem_gib), step_gib=0.0) for each in asked]
     naive = naive_sharing(alike, gpus * instances, "exclusive", 40.0)
     machine = [NodeSpec("n", gpus, "a100", gpu_mem_gib=40, sharing="mig")]
-    assert by_engine("mig-pack", alike, machine) == pytest.approx(naive)
+    agree("mig-pack", alike, machine, naive)
 
 
 @pytest.mark.parametrize("mode", ["fraction", "timeslice", "mps"])
