@@ -75,6 +75,11 @@ def until(page, condition):
     eventually(lambda: page.evaluate(condition), PATIENCE_S, 0.02)
 
 
+def drawn(page):
+    """Wait until the map shows the moment: it is drawn with the next frame."""
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def seek(page, at):
     script = (
         f"at => {{ rotaWatch.seek(at); const {{play}} = rotaWatch.stages[0]; return {STATE}; }}"
@@ -105,7 +110,7 @@ def test_it_plays_pauses_and_ends(opened):
     until(page, "rotaWatch.frames > 5 && rotaWatch.at > 0")
     page.get_by_role("button", name="Pause").click()
     at = page.evaluate("rotaWatch.at")
-    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(page)
     assert page.evaluate("rotaWatch.at") == at
     page.locator("body").press(" ")
     until(page, f"rotaWatch.at > {at}")
@@ -140,6 +145,7 @@ def test_seeking_stepping_and_reasons(opened):
     reasons = ("without waiting", "of waiting (", "is stopped")
     assert all(any(reason in line for reason in reasons) for line in told)
     assert any("of waiting (" in line for line in told)
+    drawn(page)
     before = page.evaluate(PIXELS)
     page.locator("body").press("Home")
     until(page, f"{PIXELS} !== {before!r}")
@@ -151,9 +157,7 @@ def test_colours_mean_something(opened):
     seen = set()
     for way in ("Tenant", "Size", "Job"):
         page.get_by_role("button", name=way).click()
-        page.evaluate(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
+        drawn(page)
         seen.add(page.evaluate(PIXELS))
     assert len(seen) == 3
 

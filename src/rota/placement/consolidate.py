@@ -226,7 +226,7 @@ class SearchingConsolidate(Placement):
                 before = have[position]
                 free = have[position] = before + amount
                 if fine[position]:
-                    idle += free == size
+                    idle += (free == size) - (before == size)  # guests hold 0 GPUs
                     partly += (rest <= free < size) - (rest <= before < size)
             if idle >= whole and wanted.suffices(idle, partly):
                 return True
@@ -513,7 +513,7 @@ class Consolidate(SearchingConsolidate):
                 before = have[position]
                 free = have[position] = before + amount
                 if self._up[position]:
-                    if free == size:
+                    if before < free == size:  # guests hold 0 GPUs
                         idle.append(position)
                     partly += (rest <= free < size) - (rest <= before < size)
             if len(idle) > whole or (len(idle) == whole and (rest == 0 or partly)):

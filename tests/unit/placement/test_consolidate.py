@@ -1,10 +1,12 @@
 """Consolidate: the rules by hand, in both forms; their equality is a property test."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from placement_cases import Consolidate, Maker, cluster, put, where
+from rota.core.allocation import as_guest
 from rota.core.jobs import Request, Shape
 from rota.core.topology import NodeSpec, Topology
 from rota.placement.consolidate import SearchingConsolidate, consolidate
@@ -128,6 +130,17 @@ def test_of_two_nodes_freed_at_once_the_fuller_one_is_cleared(kind, maker):
     # without both, a has 5 free and b has 4: best fit says b, so that small must go too
     assert placement.walk(maker.shape(4), iter([small, large]))
     assert placement.victims() == [large, small]
+
+
+@both
+def test_a_node_that_a_host_and_its_guest_leave_is_one_idle_node(kind, maker):
+    placement = kind(cluster(2, 2, 2))
+    host, _ = put(placement, maker, a=2) + put(placement, maker, b=2)
+    guest = SimpleNamespace(index=99, allocation=as_guest(host.index, host.allocation))
+    assert placement.walk(maker.shape(4), iter([host, guest]))  # c is idle, too
+    other = maker.start(placement, 2)
+    assert not placement.walk(maker.shape(4), iter([host, guest]))
+    assert placement.walk(maker.shape(4), iter([host, guest, other]))
 
 
 def test_of_unequal_nodes_the_large_ones_come_first(maker):
