@@ -1,10 +1,12 @@
 """Settings and fixtures of all tests."""
 
 import gc
+import logging
 import os
 import sys
 
 import pytest
+import structlog
 from hypothesis import settings
 
 import needs
@@ -59,9 +61,15 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_teardown():
-    """From 3.13 on Python warns of a database that nobody closes."""
-    if scripted := sys.modules.get("scripted"):
+    """What a test leaves behind in this process is put away."""
+    if scripted := sys.modules.get("scripted"):  # from 3.13 on Python warns of open databases
         scripted.close_stores()
+    if "rota.api.logs" in sys.modules:  # `rota serve` sets up the logs of its process
+        structlog.reset_defaults()
+        for name in ("rota", "uvicorn"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [], True
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

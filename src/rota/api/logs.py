@@ -31,20 +31,23 @@ class LogFile(RotatingFileHandler):
 
 
 class LossyStream:
-    """Somewhere to write to whose reader may go, or whose disk may fill: nobody fails for that."""
+    """Somewhere to write to whose reader may go, or whose disk may fill: nobody fails for that.
 
-    def __init__(self, stream: TextIO) -> None:
+    None: the standard error output of the moment, which others may have replaced.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:
         """As far as that is possible."""
         with suppress(OSError):
-            self._stream.write(text)
+            (self._stream or sys.stderr).write(text)
 
     def flush(self) -> None:
         """As far as that is possible."""
         with suppress(OSError):
-            self._stream.flush()
+            (self._stream or sys.stderr).flush()
 
 
 def open_log(path: Path, largest_bytes: int, files: int) -> LogFile:
@@ -80,7 +83,7 @@ def configure(level: str = "info", *, json: bool = False, file: LogFile | None =
         ]
     )
     number = logging.getLevelNamesMapping()[level.upper()]
-    stream = cast("TextIO", LossyStream(cast("TextIO", file or sys.stderr)))
+    stream = cast("TextIO", LossyStream(cast("TextIO | None", file)))
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(number),

@@ -96,7 +96,6 @@ def test_a_store_that_cannot_be_written_is_pruned_later(daemon, caplog):
     pruner = Failing()
     thread = RetentionThread(pruner, every_s=0.001)
     with caplog.at_level(logging.INFO, "rota.daemon"):
-        logging.getLogger("rota").propagate = True
         thread.start()
         thread._thread.join(60)
     assert pruner.calls == 2
