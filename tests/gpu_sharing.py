@@ -42,7 +42,7 @@ class Watch(Invariants):
 
 def engine(
     policy, jobs, nodes, *, look=None, costs=None, rates=None, tenants=None, kinds=(),
-    placement=consolidate, **how,
+    placement=consolidate, patient=False, **how,
 ):  # fmt: skip
     """Return a simulated cluster with these nodes and jobs under a policy (its name, or itself)."""
     topology = Topology(nodes, kinds=kinds)
@@ -50,7 +50,7 @@ def engine(
     rates = rates(topology) if rates else Sharing(topology, SharingParams(**how))
     return Engine(
         SimCluster(topology, costs or Zero(), rates),
-        compose(made, placement(topology), AcceptAll()),
+        compose(made, placement(topology), AcceptAll(), patient=patient),
         WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs])),
         tenants=tenants or TenantTree(()),
         checker=Watch(look),

@@ -11,6 +11,7 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan
 from rota.core.state import Stateful
+from rota.core.topology import Topology
 from rota.core.view import View
 
 
@@ -101,6 +102,14 @@ class DecidePolicy(Policy[P]):
     def decide(self, view: View) -> Plan:
         """Fill `view.plan()`: placed jobs run, everything else waits."""
         raise NotImplementedError
+
+    def never(self, job: Job, topology: Topology) -> str | None:  # noqa: ARG002 - part of the interface
+        """Why it could not place this job even if nobody else were there; None: it could.
+
+        Asked when a job comes and the placement has no objection: for policies that name GPUs
+        themselves and know fewer places than it does.
+        """
+        return None
 
     divides: ClassVar[bool] = False
     """It divides GPUs into MIG instances itself: jobs may ask for parts of such GPUs."""

@@ -10,6 +10,7 @@ from rota.core.errors import PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Job, Shape
 from rota.core.reasons import Reason
+from rota.core.topology import Topology
 from rota.core.view import View
 from rota.placement.base import Placement
 
@@ -25,9 +26,11 @@ class AdmissionQueue:
         patient: bool = False,
         must_have: Callable[[Shape], Shape] | None = None,
         smallest: Callable[[Shape], Shape] | None = None,
+        unplaceable: Callable[[Job, Topology], str | None] | None = None,
     ) -> None:
         self._must_have = must_have  # what must fit of a request; None: all of it
         self._smallest = smallest  # of an elastic request; None: nobody gets less than it asks for
+        self._unplaceable = unplaceable  # what the policy says of those that the placement allows
         self.patient = patient  # nodes may come: what does not fit now may fit later
         self.admission = admission
         self.placement = placement
@@ -42,10 +45,16 @@ class AdmissionQueue:
         """Message for a request that can never fit; None if it can."""
         number = job.shape.number
         if number not in self._never:
-            self._never[number] = None if self.patient else self._too_large(job.shape)
+            self._never[number] = None if self.patient else self._refusal(job)
             if self._never[number] is None and self.open:
                 self.fine.add(number)
         return self._never[number]
+
+    def _refusal(self, job: Job) -> str | None:
+        message = self._too_large(job.shape)
+        if message is None and self._unplaceable is not None:
+            message = self._unplaceable(job, self.placement.topology)
+        return message
 
     def _too_large(self, asked: Shape) -> str | None:
         asked = asked.opened or asked  # windows end

@@ -81,7 +81,7 @@ class GeneralScheduler(Successor):
         self._must_have = self._shapes.without_supply if self.compresses else None
         self.admissions = AdmissionQueue(
             admission, placement, patient=patient, must_have=self._must_have,
-            smallest=self._shapes.smallest if policy.elastic else None,
+            smallest=self._shapes.smallest if policy.elastic else None, unplaceable=policy.never,
         )  # fmt: skip
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}

@@ -314,36 +314,13 @@ def fits_idle(job: Job, idle: SharedGpus, part: GpuPart | None = None) -> bool:
     return idle.place(job, lambda _: True, lambda gpu: gpu.id, part=part) is not None
 
 
-class Misfits:
-    """Jobs for which policies that name GPUs have no place even on an empty cluster.
-
-    A placement may know places that such a policy does not: `count` mixes types of GPUs.
-    """
-
-    def __init__(self, policy: str, *, mixes: bool = False) -> None:
-        self._policy = policy
-        self._kind = "" if mixes else " of one type"
-        self._topology: Topology | None = None
-        self._known: dict[int, bool] = {}  # by number of the shape
-
-    def refuse(
-        self, job: Job, view: View, plan: Plan, fits: Callable[[Job, SharedGpus], bool]
-    ) -> None:
-        """Turn a job away that found no place now, and would find none with all GPUs idle."""
-        if job.started:
-            return
-        if self._topology is not view.topology:
-            self._topology, self._known = view.topology, {}
-        number = job.shape.number
-        if number not in self._known:
-            self._known[number] = not fits(job, SharedGpus(view.topology, closed=True))
-        if self._known[number]:
-            plan.refuse(
-                job,
-                f"asks for {job.shape.describe()}, for which policy {self._policy!r} has no place "
-                f"even while all GPUs are idle: it gives whole GPUs{self._kind}, or a part of one, "
-                f"on nodes with CPUs and memory for them",
-            )
+def no_place(policy: str, job: Job, kind: str = " of one type") -> str:
+    """What the owner of a job is told that finds no place although all GPUs are idle."""
+    return (
+        f"asks for {job.shape.describe()}, for which policy {policy!r} has no place even while all "
+        f"GPUs are idle: it gives whole GPUs{kind}, or a part of one, on nodes with CPUs and "
+        f"memory for them"
+    )
 
 
 class GpuSharingPolicy(DecidePolicy[P]):
@@ -355,10 +332,6 @@ class GpuSharingPolicy(DecidePolicy[P]):
 
     plan_type = ExplicitPlan
     preemptive = False
-
-    def __init__(self, params: P | None = None) -> None:
-        super().__init__(params)
-        self._misfits = Misfits(self.name)
 
     def decide(self, view: View) -> Plan:
         """Who runs goes on; who waits is placed if there is room."""
@@ -374,9 +347,7 @@ class GpuSharingPolicy(DecidePolicy[P]):
             if allocation is not None:
                 placed[job.index] = (job, allocation)
                 gpus.add(job, allocation)
-                continue
-            self._misfits.refuse(job, view, plan, self.could_have)
-            if job.shape.gpu_mem_gib:
+            elif job.shape.gpu_mem_gib:
                 lacking = self.lacks_memory(job, gpus)
                 plan.explain(job, Reason.MEMORY if lacking else Reason.NONE)
         self.settle(view, plan, gpus, placed)
@@ -397,6 +368,11 @@ class GpuSharingPolicy(DecidePolicy[P]):
     def find(self, job: Job, gpus: SharedGpus) -> Allocation | None:
         """Where a job goes; None: it waits."""
         return gpus.place(job, lambda gpu: self.welcome(job, gpu), self.rank)
+
+    def never(self, job: Job, topology: Topology) -> str | None:
+        """A placement may know places that this policy does not: `count` mixes types of GPUs."""
+        fits = self.could_have(job, SharedGpus(topology, closed=True))
+        return None if fits else no_place(self.name, job)
 
     def could_have(self, job: Job, idle: SharedGpus) -> bool:
         """Would it find a place on the idle cluster?"""

@@ -35,14 +35,15 @@ from rota.core.plan import ExplicitPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.sharing import DUST, EPHEMERAL, GPU_MEM, LIMIT, MPS, SPILL, GpuPart
 from rota.core.state import State
+from rota.core.topology import Topology
 from rota.core.view import View
 from rota.policies._gpus import (
-    Misfits,
     Placings,
     SharedGpu,
     SharedGpus,
     Terms,
     fits_idle,
+    no_place,
     with_terms,
 )
 
@@ -95,7 +96,6 @@ class Antman(DecidePolicy[AntmanParams]):
     def __init__(self, params: AntmanParams | None = None) -> None:
         super().__init__(params)
         self.state: AntmanState = AntmanState()
-        self._misfits = Misfits(self.name)
 
     def decide(self, view: View) -> Plan:
         """Guaranteed jobs first, as if there were no others; then the others beside them."""
@@ -117,9 +117,6 @@ class Antman(DecidePolicy[AntmanParams]):
             if job.index in guaranteed:
                 _put(job, self._own(job, gpus, lent), gpus, placed)
         self._others(view, gpus, placed, guaranteed)
-        for job in view.waiting:
-            if job.index not in placed:
-                self._misfits.refuse(job, view, plan, _fits)
         self._throttle(view, plan, gpus, placed, guaranteed)
         for job, allocation in placed.values():
             if job.running and allocation == job.allocation:
@@ -127,6 +124,11 @@ class Antman(DecidePolicy[AntmanParams]):
             else:
                 plan.place_at(job, allocation)
         return plan
+
+    def never(self, job: Job, topology: Topology) -> str | None:
+        """GPU memory does not count: what a GPU has not may be kept on the node."""
+        fits = fits_idle(job, SharedGpus(topology, closed=True), GpuPart(min(1.0, job.gpus)))
+        return None if fits else no_place(self.name, job)
 
     def _own(self, job: Job, gpus: SharedGpus, lent: set[int]) -> Allocation | None:
         """GPUs of which guaranteed jobs leave enough, without opportunistic ones if possible."""
@@ -263,11 +265,6 @@ class Antman(DecidePolicy[AntmanParams]):
             return max(now_s, throttle.since_s) + params.interval_s * params.moment
         ready_s = throttle.next_s if throttle.level < 1.0 else INF
         return min(max(ready_s, now_s), now_s + params.interval_s)
-
-
-def _fits(job: Job, idle: SharedGpus) -> bool:
-    """GPU memory does not count: what a GPU has not may be kept on the node."""
-    return fits_idle(job, idle, GpuPart(min(1.0, job.gpus)))
 
 
 def _put(job: Job, allocation: Allocation | None, gpus: SharedGpus, placed: Placings) -> None:

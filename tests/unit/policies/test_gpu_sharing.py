@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpu_sharing import ends, engine, job, running
 from rota.core import sharing
 from rota.core.errors import InvariantError
-from rota.core.jobs import DONE, REJECTED
+from rota.core.jobs import DONE, REJECTED, WAITING
 from rota.core.sharing import (
     ALONE,
     APART,
@@ -59,8 +59,15 @@ def test_nobody_waits_for_ever_for_a_place_that_the_policy_does_not_know(policy)
 
 
 @pytest.mark.parametrize("policy", ["antman", "gandiva", "kubeshare", "salus"])
+def test_where_nodes_may_come_nobody_is_turned_away(policy):
+    asked = [job("mixed", 10, 10), job("cpus", 1, 10, cpus=9)]
+    made = engine(policy, asked, TWO_TYPES[:2], placement=count, patient=True)
+    made.run(until_s=1e6)
+    assert [each.phase for each in made.jobs.values()] == [WAITING, WAITING]
+
+
+@pytest.mark.parametrize("policy", ["antman", "gandiva", "kubeshare", "salus"])
 def test_who_finds_no_place_beside_others_waits(policy):
-    """Also while nodes are down that it needs."""
     asked = [job("first", 8, 10), job("second", 8, 10, at=1)]
     made = engine(policy, asked, [NodeSpec("m", 4), NodeSpec("n", 4)], placement=count)
     made.run(until_s=1e6)

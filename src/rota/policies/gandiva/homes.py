@@ -37,7 +37,7 @@ def beside_gpus(topology: Topology, node: Vertex) -> dict[str, float]:
 class Homes:
     """The homes of all jobs that have one.
 
-    With `idle` they are on a cluster where nobody is and nothing was used up.
+    `idle`: GPUs of a cluster where nobody is.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Homes:
     ) -> None:
         topology, jobs = view.topology, view.active
         self._topology = topology
-        self._spent = view.spent if idle is None else {}
+        self._spent = view.spent
         self._vertices = topology.vertices
         self.of = homes  # by number of the job
         self.labels = labels  # by server: its affinity

@@ -35,9 +35,10 @@ from rota.core.plan import ExplicitPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.sums import ordered_sum
-from rota.core.topology import Vertex
+from rota.core.tenants import TenantTree
+from rota.core.topology import Topology, Vertex
 from rota.core.view import View, arrival
-from rota.policies._gpus import Misfits, gpus_needed, on_gpus, part_for
+from rota.policies._gpus import SharedGpus, gpus_needed, no_place, on_gpus, part_for
 from rota.policies.gandiva.homes import Homes, beside_gpus
 
 DUST = 1e-9
@@ -84,7 +85,6 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
     def __init__(self, params: GandivaPolicyParams | None = None) -> None:
         super().__init__(params)
         self.state: GandivaState = GandivaState()
-        self._misfits = Misfits(self.name, mixes=True)
 
     def decide(self, view: View) -> Plan:
         """Who lives where, and who of them runs now."""
@@ -101,15 +101,18 @@ class Gandiva(DecidePolicy[GandivaPolicyParams]):
         self._settle(view, homes, waiting)
         if looks:
             self._improve(view, homes, waiting)
-        for job in waiting:
-            if job.gpus and job.index not in homes.of:
-                self._misfits.refuse(
-                    job, view, plan, lambda j, idle: Homes(view, {}, {}, idle).find(j) is not None
-                )
         self._run(view, homes, plan, turns=looks)
         if state.changed or self._suspended(view, homes):
             plan.wake_at(max(view.now_s, state.looked_s + self.params.slice_s))
         return plan
+
+    def never(self, job: Job, topology: Topology) -> str | None:
+        """A placement may know nodes on which it could run, and no home."""
+        if not job.gpus or (job.gpus > 1 and job.gpus % 1):
+            return None
+        alone = View(topology, TenantTree(()))
+        homes = Homes(alone, {}, {}, SharedGpus(topology, closed=True))
+        return None if homes.find(job) else no_place(self.name, job, "")
 
     # --- who lives where --------------------------------------------------------------------------
 
