@@ -25,6 +25,12 @@ AGENT = [sys.executable, "-c", "from rota.cli.agent import agent; agent()"]
 SLEEP = "echo $$ > pid; exec sleep 1000"
 
 
+def is_there(prefix):
+    """Has a run that was killed left its bridge behind? A second one would answer for it."""
+    told = subprocess.run(["ip", "-4", "addr"], capture_output=True, text=True, check=False)
+    return f" {prefix}.1/" in told.stdout
+
+
 class Network:
     """A bridge with the server's address, and a namespace with a link to it for each machine."""
 
@@ -32,7 +38,7 @@ class Network:
         self.tag = secrets.token_hex(3)
         self.bridge = f"rb{self.tag}"
         networks = (f"10.211.{number}" for number in range(256))
-        self.prefix = next(prefix for prefix in networks if claim(prefix))
+        self.prefix = next(each for each in networks if claim(each) and not is_there(each))
         self.count = 0
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.prefix}.1/24", "dev", self.bridge)
