@@ -1,6 +1,9 @@
 """How tests are run: what a machine lacks is named, CI sees what a newcomer sees."""
 
 import fcntl
+import socket
+import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -150,3 +153,23 @@ def test_ci_starts_the_tests_with_a_clean_environment(tmp_path):
     assert seen == {"HOME", "PATH", "LANG", "PIP_CERT", "https_proxy"}
     assert "LANG=C.UTF-8" in last
     assert [line for line in lines if line.startswith("==")][:2] == ["== system-deps", "== torch"]
+
+
+def test_a_server_that_is_killed_before_the_handshake_is_no_warning():
+    """Python leaves the socket open; see `filterwarnings`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()  # a reset, as of a process that is killed
+    eventually(lambda: not connected(client))
+    with pytest.raises(ConnectionResetError):
+        ssl.create_default_context().wrap_socket(client, server_hostname="localhost")
+    client.close()
+
+
+def connected(sock):
+    try:
+        return bool(sock.getpeername())
+    except OSError:
+        return False
